@@ -1,0 +1,1 @@
+"""Plan ring attention: memory, traffic, overlap, and why."""

@@ -1,0 +1,161 @@
+"""
+What a formula may do beyond plain arithmetic, on one number or on a column of them.
+
+A scalar stays what it is: counts are Python integers, exact at any size, and NumPy is not
+imported. A column is a float64 array. Formulas may not branch, so that both take one path;
+the branching is done here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: An int, a float, or a NumPy column of float64; typed as the scalar that most callers have.
+Number: TypeAlias = float
+
+
+def _scalars(*values: Any) -> bool:
+    return all(isinstance(value, (int, float)) for value in values)
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """
+    Return the larger of the two.
+
+    >>> maximum(2, 3)
+    3
+    """
+    if _scalars(a, b):
+        return a if a >= b else b
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.maximum(a, b)  # type: ignore[no-any-return]
+
+
+def minimum(a: Number, b: Number) -> Number:
+    """
+    Return the smaller of the two.
+
+    >>> minimum(2, 3)
+    2
+    """
+    if _scalars(a, b):
+        return a if a <= b else b
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.minimum(a, b)  # type: ignore[no-any-return]
+
+
+def where(condition: bool, a: Number, b: Number) -> Number:  # noqa: FBT001
+    """
+    Return ``a`` where the condition holds, else ``b``; both are already computed.
+
+    >>> where(3 > 2, 1, 0)
+    1
+    """
+    if isinstance(condition, bool) and _scalars(a, b):
+        return a if condition else b
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.where(condition, a, b)  # type: ignore[return-value]
+
+
+def ceil_div(a: Number, b: Number) -> Number:
+    """
+    Return how many groups of ``b`` hold ``a`` things.
+
+    >>> ceil_div(7, 2)
+    4
+    """
+    return -(-a // b)
+
+
+def ratio(a: Number, b: Number, *, otherwise: Number) -> Number:
+    """
+    Return a / b, or ``otherwise`` where b is zero.
+
+    >>> ratio(1, 4, otherwise=0), ratio(1, 0, otherwise=0)
+    (0.25, 0)
+    """
+    if _scalars(a, b):
+        return a / b if b else otherwise
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.equal(b, 0), otherwise, np.divide(a, b))  # type: ignore[return-value]
+
+
+def floor(a: Number) -> Number:
+    """
+    Round down to a whole number.
+
+    >>> floor(2.9)
+    2
+    """
+    if _scalars(a):
+        return math.floor(a)
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.floor(a)  # type: ignore[no-any-return]
+
+
+def log2(a: Number) -> Number:
+    """
+    Return the binary logarithm.
+
+    >>> log2(8)
+    3.0
+    """
+    if _scalars(a):
+        return math.log2(a)
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.log2(a)  # type: ignore[no-any-return]
+
+
+def sqrt(a: Number) -> Number:
+    """
+    Return the square root.
+
+    >>> sqrt(9)
+    3.0
+    """
+    if _scalars(a):
+        return math.sqrt(a)
+    import numpy as np  # noqa: PLC0415 - columns only
+
+    return np.sqrt(a)  # type: ignore[no-any-return]
+
+
+def interpolate(size: Number, sizes: Sequence[Number], values: Sequence[Number]) -> Number:
+    """
+    Read a table at a size: straight lines over the logarithm of the size, flat beyond the ends.
+
+    >>> interpolate(2048, (1024, 4096), (0.25, 0.75)), interpolate(1, (1024, 4096), (0.25, 0.75))
+    (0.5, 0.25)
+    """
+    result = values[0]
+    for low, high, here, there in zip(sizes, sizes[1:], values, values[1:], strict=False):
+        share = ratio(log2(size) - log2(low), log2(high) - log2(low), otherwise=0)
+        result = result + minimum(maximum(share, 0), 1) * (there - here)
+    return result
+
+
+def smallest(holds: Callable[[Number], bool], *, step: Number, bits: int) -> Number:
+    """
+    Return the smallest positive multiple of ``step`` for which a monotone condition holds.
+
+    Searches ``step`` times 1 to 2**bits; a condition that never holds returns twice the last.
+
+    >>> smallest(lambda n: n * n >= 50, step=2, bits=10)
+    8
+    """
+    below = 0 * step
+    for bit in reversed(range(bits + 1)):
+        candidate = below + step * 2**bit
+        below = where(holds(candidate), below, candidate)
+    return below + step

@@ -1,0 +1,67 @@
+"""Find what ringplan ships: hardware profiles, models and schedules, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from ringplan.errors import FileError, SpecError, nearest
+
+_PACKAGE: Final = Path(__file__).parent.parent
+
+
+def _hardware_folder() -> Path:
+    """Inside an installed package; beside it in a checkout."""
+    inside = _PACKAGE / "hardware_profiles"
+    return inside if inside.is_dir() else _PACKAGE.parent / "hardware_profiles"
+
+
+def folder(shelf: str) -> Path:
+    """Return the folder of ``models``, ``hardware`` or ``schedules``."""
+    return _hardware_folder() if shelf == "hardware" else _PACKAGE / "data" / shelf
+
+
+def names(shelf: str) -> list[str]:
+    """
+    List what is shipped on a shelf.
+
+    >>> "h100-sxm-80gb" in names("hardware")
+    True
+    """
+    return sorted(path.stem for path in folder(shelf).glob("*.yaml"))
+
+
+def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
+    """
+    Return the file of a shipped name, or of a path the user gave.
+
+    Parameters
+    ----------
+    shelf
+        ``models``, ``hardware`` or ``schedules``.
+    name
+        A shipped name, or a path: anything with a slash or ending in .json, .yaml or .yml.
+    beside
+        Folder that a relative path is relative to; the current one if None.
+
+    Raises
+    ------
+    SpecError
+        No such name; says which ones come near.
+    FileError
+        No such file.
+    """
+    if "/" in name or "\\" in name or name.endswith((".json", ".yaml", ".yml")):
+        path = Path(name).expanduser()
+        if beside is not None and not path.is_absolute():
+            path = beside / path
+        if not path.exists():
+            raise FileError(f"there is no file {path}", hint=f"ringplan list {shelf} shows the names")
+        return path
+    path = folder(shelf) / f"{name}.yaml"
+    if name in names(shelf):
+        return path
+    if Path(name).exists():
+        raise SpecError(f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}")
+    noun = shelf.removesuffix("s") if shelf != "hardware" else "hardware profile"
+    raise SpecError(f"unknown {noun} '{name}'", hint=nearest(name, names(shelf), noun=shelf))

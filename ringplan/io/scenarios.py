@@ -1,0 +1,257 @@
+"""From file, ``--set`` and flags to a scenario in which every value knows who gave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ringplan.errors import SpecError, nearest
+from ringplan.io import library
+from ringplan.io.documents import read_document, scalar
+from ringplan.io.hf import read_config
+from ringplan.io.origins import DEFAULT, Origin, Tree, leaves
+from ringplan.io.validation import Problems
+from ringplan.specs.hardware import HardwareProfile, Source, source_of
+from ringplan.specs.mesh import Mesh
+from ringplan.specs.scenario import Scenario
+from ringplan.specs.schedule import Schedule
+from ringplan.specs.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ringplan.specs.model import ModelSpec
+
+BLOCKS: Final = ("model", "hardware", "mesh", "workload")
+
+
+class Loaded(NamedTuple):
+    """A scenario, and the origin of each of its values by dotted path."""
+
+    scenario: Scenario
+    origins: dict[str, Origin]
+
+    def origin(self, path: str) -> Origin:
+        """Who gave the value at a path; a value that nobody gave is a default."""
+        return self.origins.get(path, DEFAULT)
+
+
+def load(
+    file: Path | None = None,
+    *,
+    sets: Iterable[str] = (),
+    flags: Mapping[str, tuple[Any, str]] | None = None,
+) -> Loaded:
+    """
+    Read a scenario: profile < file < ``--set`` < flag.
+
+    Parameters
+    ----------
+    file
+        A YAML file with the blocks model, hardware, mesh, workload; None for none.
+    sets
+        Texts ``PATH=VALUE``.
+    flags
+        Path to (value, flag as typed); values of None are left out.
+
+    Raises
+    ------
+    RingplanError
+        Anything that cannot be read as a scenario, all problems at once.
+
+    Examples
+    --------
+    >>> loaded = load(sets=["model=llama-3.1-8b", "hardware=h100-sxm-80gb", "workload.seq_len=128K"])
+    >>> loaded.scenario.workload.seq_len, str(loaded.origin("workload.seq_len"))
+    (131072, '--set workload.seq_len=128K')
+    """
+    tree = read_document(file) if file else Tree({}, {})
+    _check_blocks(tree, file)
+    for path, value, origin in _command_line(sets, flags or {}):
+        _put(tree, path, value, origin)
+    beside = file.parent if file else None
+
+    problems = Problems()
+    model, model_origins = _model(tree, beside, problems)
+    hardware, hardware_origins = _hardware(tree, beside, problems)
+    mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
+    mesh = problems.validate(Mesh, mesh_tree, "mesh")
+    workload = None
+    if "seq_len" not in workload_tree.values and "workload" in BLOCKS:
+        problems.lines.append("no context length: give --seq-len 128K, or workload.seq_len in the file")
+    else:
+        workload = problems.validate(Workload, workload_tree, "workload")
+    schedule = _schedule(mesh, problems)
+    problems.stop()
+    assert model and hardware and mesh and workload and schedule  # noqa: S101, PT018 - stopped above
+    scenario = Scenario(
+        model=model, hardware=hardware, mesh=mesh, workload=workload, schedule=schedule
+    )
+    blocks = {
+        "model": model_origins,
+        "hardware": hardware_origins,
+        "mesh": mesh_tree.origins,
+        "workload": workload_tree.origins,
+    }
+    origins = {f"{b}.{path}": o for b, known in blocks.items() for path, o in known.items()}
+    origins["schedule"] = Origin("file", f"schedule {schedule.name}", str(schedule.source))
+    return Loaded(scenario, origins)
+
+
+def _check_blocks(tree: Tree, file: Path | None) -> None:
+    for block, value in tree.values.items():
+        if block not in BLOCKS:
+            hint = nearest(block, BLOCKS, noun="blocks")
+            raise SpecError(f"{tree.origins[block].where}: unknown block '{block}'", hint=hint)
+        if not isinstance(value, (dict, str)) or (isinstance(value, str) and block in BLOCKS[2:]):
+            raise SpecError(
+                f"{tree.origins[block].where}: {block} is '{value}', but must be a block of keys",
+                hint=f"write '{block}:' and its keys below, indented ({file})",
+            )
+
+
+def _command_line(
+    sets: Iterable[str], flags: Mapping[str, tuple[Any, str]]
+) -> list[tuple[str, Any, Origin]]:
+    """List what the command line gives; one path twice is an error."""
+    given: list[tuple[str, Any, Origin]] = []
+    for text in sets:
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise SpecError(f"--set {text} has no path and value", hint="--set mesh.cp_size=8")
+        given.append((path.strip(), scalar(value.strip()), Origin("set", f"--set {text}")))
+    given += [
+        (path, value, Origin("flag", flag)) for path, (value, flag) in flags.items() if value is not None
+    ]
+    seen: dict[str, Origin] = {}
+    for path, _, origin in given:
+        if path in seen:
+            raise SpecError(
+                f"{path} is given twice: {seen[path].where} and {origin.where}", hint="keep one"
+            )
+        seen[path] = origin
+    return given
+
+
+def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
+    """Set a path; a base given as a word becomes a block, so that its fields can be set."""
+    block, _, rest = path.partition(".")
+    if block not in BLOCKS or not (rest or block in BLOCKS[:2]):
+        hint = nearest(block, BLOCKS, noun="paths start with")
+        raise SpecError(f"{origin.where}: there is no '{path}' in a scenario", hint=hint)
+    if block in BLOCKS[:2]:
+        current = tree.values.get(block)
+        if not rest:
+            tree.put(block, {}, origin)
+            tree.put(f"{block}.base", value, origin)
+            return
+        if isinstance(current, str):
+            base_origin = tree.origins[block]
+            tree.put(block, {}, base_origin)
+            tree.put(f"{block}.base", current, base_origin)
+    tree.put(path, value, origin)
+
+
+def _base(tree: Tree, block: str, beside: Path | None) -> tuple[Path | None, Tree]:
+    """Split a model or hardware block into the file it builds on and what it changes."""
+    value = tree.values.get(block)
+    changes = Tree({"base": value}, {"base": tree.origins[block]}) if isinstance(value, str) else tree.branch(block)  # fmt: skip
+    base = changes.values.pop("base", None)
+    origin = changes.origins.pop("base", DEFAULT)
+    if base is None:
+        return None, changes
+    relative = beside if origin.kind == "file" else None
+    shelf = "models" if block == "model" else block
+    return library.find(shelf, str(base), beside=relative), changes
+
+
+def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSpec | None, Any]:
+    path, changes = _base(tree, "model", beside)
+    if path is None and not changes.values:
+        problems.lines.append(
+            "no model: give --model NAME or the path of a config.json"
+            f" ({', '.join(library.names('models')[:4])}, ...: ringplan list models)"
+        )
+        return None, {}
+    config = Tree({}, {})
+    name = "model"
+    if path is not None:
+        name, config = read_model(path)
+    config.overlay(changes)
+    read = read_config(config, name=name)
+    for key, _ in leaves(changes.values):
+        if key not in read.keys:
+            where = changes.origins[key].where
+            hint = nearest(key, sorted(read.keys), noun="fields")
+            problems.lines.append(f"{where}: model.{key}: unknown key ({hint})")
+    return read.spec, read.origins
+
+
+def read_model(path: Path) -> tuple[str, Tree]:
+    """Read a shipped model, one in its form, or a config.json: the name and the config's tree."""
+    document = read_document(path, kind="model")
+    if path.suffix == ".json":
+        name = document.values.get("_name_or_path")
+        return str(name or path.parent.name or path.stem), document
+    if not isinstance(document.values.get("config"), dict):
+        raise SpecError(f"{path} has no 'config' block", hint="see ringplan/data/models for the form")
+    sources = _sources(document, path)
+    tree = document.branch("config")
+    tree.origins = {
+        key: Origin("model", origin.where, str(sources.get(key.partition(".")[0]) or sources.get("config") or ""))
+        for key, origin in tree.origins.items()
+    }
+    return str(document.values.get("name", path.stem)), tree
+
+
+def _sources(document: Tree, path: Path) -> dict[str, Source]:
+    """Read the sources of a shipped file."""
+    problems = Problems()
+    branch = document.branch("sources")
+    found: dict[str, Source] = {}
+    for key, value in branch.values.items():
+        source = problems.validate(Source, Tree(value, {}), f"{path}: sources.{key}")
+        if source is not None:
+            found[key] = source
+    problems.stop()
+    return found
+
+
+def _hardware(
+    tree: Tree, beside: Path | None, problems: Problems
+) -> tuple[HardwareProfile | None, dict[str, Origin]]:
+    path, changes = _base(tree, "hardware", beside)
+    if path is None and not changes.values:
+        problems.lines.append(
+            "no hardware: give --hardware NAME or the path of a profile"
+            f" ({', '.join(library.names('hardware')[:4])}, ...: ringplan list hardware)"
+        )
+        return None, {}
+    profile = read_profile(path) if path else Tree({"name": "hardware"}, {})
+    profile.overlay(changes)
+    return problems.validate(HardwareProfile, profile, "hardware"), profile.origins
+
+
+def read_profile(path: Path) -> Tree:
+    """Read a hardware profile; the origin of each number names its line and its source."""
+    profile = read_document(path, kind="profile")
+    sources = profile.values.get("sources", {})
+    described = {
+        key: f"{value.get('kind')}, {value.get('title')}"
+        for key, value in sources.items()
+        if isinstance(value, dict)
+    }
+    profile.origins = {
+        key: Origin("profile", origin.where, source_of(key, described) or "")
+        for key, origin in profile.origins.items()
+        if not key.startswith("sources")
+    }
+    return profile
+
+
+def _schedule(mesh: Mesh | None, problems: Problems) -> Schedule | None:
+    name = mesh.schedule if mesh else None
+    if name is None:
+        name = (library.folder("schedules") / "DEFAULT").read_text(encoding="utf-8").strip()
+    document = read_document(library.find("schedules", name))
+    return problems.validate(Schedule, document, f"schedule {name}")

@@ -1,0 +1,1 @@
+"""What a user writes: model, hardware, mesh, workload, schedule, scenario. Frozen, checked."""

@@ -1,0 +1,53 @@
+"""The base of all specs, and the kinds of number they hold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ringplan import units
+from ringplan.errors import UnitError
+
+
+class Spec(BaseModel):
+    """Frozen, and a misspelt key is an error rather than a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _quantity(dimension: str, given: object) -> float:
+    if isinstance(given, str):
+        return units.parse(given, dimension)
+    raise UnitError(f"{given} has no unit", hint=f"write it like {units.EXAMPLES[dimension]}")
+
+
+def _tokens(given: object) -> object:
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool)):
+        return units.parse_tokens(str(given)) if not str(given).startswith("-") else given
+    return given
+
+
+def quantity(dimension: str) -> Any:
+    """Accept ``"450 GB/s"`` and keep 450e9; refuse a bare number, whose unit is a guess."""
+    return BeforeValidator(lambda given: _quantity(dimension, given))
+
+
+def unit(symbol: str) -> dict[str, Any]:
+    """Note a field's unit where the JSON Schema shows it."""
+    return {"unit": symbol}
+
+
+Bytes = Annotated[float, quantity("B"), Field(gt=0, lt=1e18, json_schema_extra=unit("B"))]
+BytesPerSecond = Annotated[
+    float, quantity("B/s"), Field(gt=0, lt=1e18, json_schema_extra=unit("B/s"))
+]
+FlopsPerSecond = Annotated[
+    float, quantity("FLOP/s"), Field(gt=0, lt=1e21, json_schema_extra=unit("FLOP/s"))
+]
+Seconds = Annotated[float, quantity("s"), Field(ge=0, lt=3600, json_schema_extra=unit("s"))]
+Tokens = Annotated[int, BeforeValidator(_tokens), Field(gt=0, json_schema_extra=unit("token"))]
+TokensOrNone = Annotated[int, BeforeValidator(_tokens), Field(ge=0, json_schema_extra=unit("token"))]
+GroupSize = Annotated[int, Field(ge=1, le=2**20, json_schema_extra=unit("rank"))]

@@ -1,0 +1,120 @@
+"""A device and its links. Bandwidths are per direction and device; peaks are dense."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ringplan import units
+from ringplan.specs.base import Bytes, BytesPerSecond, FlopsPerSecond, GroupSize, Seconds, Spec
+
+
+def _table(given: object) -> object:
+    """Read ``{1K: 0.3, 16K: 0.65}`` as pairs by size; a single number is a table of one size."""
+    if isinstance(given, dict):
+        if not given:
+            raise ValueError("an efficiency table needs at least one size, like {16K: 0.65}")
+        pairs = [(units.parse_tokens(str(size)), share) for size, share in given.items()]
+        return tuple(sorted(pairs))
+    return ((1, given),)
+
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Efficiency = Annotated[
+    tuple[tuple[int, Share], ...],
+    BeforeValidator(_table, json_schema_input_type=float | dict[str, float]),
+]
+
+
+class Source(Spec):
+    """Who says so."""
+
+    kind: Literal["datasheet", "measured", "derived", "assumed", "published"]
+    title: str = Field(min_length=1)
+    url: str | None = None
+    retrieved: str | None = None
+    note: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {self.title}"
+
+
+class Memory(Spec):
+    """The memory of one device."""
+
+    capacity: Bytes = Field(description="What the driver shows, before any context.")
+    bandwidth: BytesPerSecond
+    overhead: Bytes = Field(description="Context, communicators and graphs, each counted once.")
+
+
+class Peak(Spec):
+    """Dense peak rates with fp32 accumulation; absent where the device has none."""
+
+    fp32: FlopsPerSecond | None = None
+    tf32: FlopsPerSecond | None = None
+    bf16: FlopsPerSecond | None = None
+    fp16: FlopsPerSecond | None = None
+    fp8: FlopsPerSecond | None = None
+    int8: FlopsPerSecond | None = None
+    fp4: FlopsPerSecond | None = None
+
+
+class Efficiencies(Spec):
+    """Achieved over peak: a number, or a table by the size of the work (tokens of one call)."""
+
+    matmul: Efficiency
+    attention_forward: Efficiency
+    attention_backward: Efficiency
+    memory: Share
+    scale_up: Share
+    scale_out: Share
+
+
+class ScaleUp(Spec):
+    """The fast domain: NVLink, Infinity Fabric, ICI, or PCIe inside a box."""
+
+    bandwidth_per_direction: BytesPerSecond | None = None
+    pair_bandwidth_per_direction: BytesPerSecond | None = Field(
+        default=None, description="What one neighbour pair can use: one link on meshes and tori."
+    )
+    latency: Seconds | None = None
+    domain_size: GroupSize
+    topology: Literal["switch", "full_mesh", "torus_2d", "torus_3d", "pcie_tree", "none"]
+
+
+class ScaleOut(Spec):
+    """The network between domains, as one device's share of it."""
+
+    bandwidth_per_direction: BytesPerSecond | None = None
+    latency: Seconds | None = None
+    devices_per_node: GroupSize
+
+
+class HardwareProfile(Spec):
+    """One device. Every number of a shipped profile has a source."""
+
+    name: str
+    title: str = ""
+    device_type: Literal["gpu", "tpu", "cpu"]
+    memory: Memory
+    peak: Peak
+    efficiency: Efficiencies
+    scale_up: ScaleUp
+    scale_out: ScaleOut
+    price_per_hour: Annotated[float, Field(gt=0, lt=1e6)] | None = Field(
+        default=None, description="USD per device and hour; prices are yours, never a default."
+    )
+    sources: dict[str, Source] = Field(default_factory=dict)
+
+
+def source_of(path: str, sources: dict[str, Any]) -> Any:
+    """
+    Return the source that covers a field: its own, or that of the nearest parent.
+
+    >>> source_of("peak.bf16", {"peak": "datasheet"})
+    'datasheet'
+    """
+    while path not in sources and "." in path:
+        path = path.rpartition(".")[0]
+    return sources.get(path)

@@ -1,0 +1,67 @@
+"""How the ranks are arranged."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ringplan.specs.base import GroupSize, Spec
+
+Partition = Literal["contiguous", "zigzag", "striped"]
+Axis = Literal["tp", "ulysses", "ring", "dp", "pp"]
+
+
+class Mesh(Spec):
+    """Sizes of the parallel groups, and which rank sits beside which."""
+
+    cp_size: GroupSize = Field(default=1, description="Ranks that share a sequence.")
+    ulysses_size: GroupSize = Field(
+        default=1, description="Of cp_size, ranks that exchange heads; the rest is the ring."
+    )
+    tp_size: GroupSize = Field(default=1, description="Tensor-parallel ranks.")
+    pp_size: GroupSize = Field(default=1, description="Pipeline stages.")
+    dp_size: GroupSize = Field(default=1, description="Data-parallel replicas.")
+    ep_size: GroupSize = Field(
+        default=1, description="Expert-parallel ranks, taken from dp_size x cp_size."
+    )
+    order: tuple[Axis, ...] = Field(
+        default=("tp", "ulysses", "ring", "dp", "pp"),
+        description="Axes, innermost first: neighbours on the first axis are neighbours in a box.",
+    )
+    partition: Partition = Field(
+        default="zigzag", description="Which tokens of the sequence a rank holds."
+    )
+    schedule: str | None = Field(
+        default=None, description="Whose ring; None is the schedule that data/schedules names."
+    )
+    zero_stage: Literal[0, 1, 2, 3] = Field(
+        default=0, description="What is sharded over dp x cp: optimizer, gradients, parameters."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Mesh:
+        if self.cp_size % self.ulysses_size:
+            divisors = [str(u) for u in range(1, min(self.cp_size, 512) + 1) if not self.cp_size % u]
+            raise ValueError(
+                f"ulysses_size={self.ulysses_size} does not divide cp_size={self.cp_size}"
+                f" (use one of {', '.join(divisors[:12])})"
+            )
+        if sorted(self.order) != ["dp", "pp", "ring", "tp", "ulysses"]:
+            raise ValueError("order must name tp, ulysses, ring, dp and pp, each once")
+        if self.dp_size * self.cp_size % self.ep_size:
+            raise ValueError(
+                f"ep_size={self.ep_size} does not divide dp_size * cp_size"
+                f" = {self.dp_size * self.cp_size} (experts are spread over those ranks)"
+            )
+        return self
+
+    @property
+    def ring_size(self) -> int:
+        """Ranks in one ring."""
+        return self.cp_size // self.ulysses_size
+
+    @property
+    def world_size(self) -> int:
+        """All ranks of the job."""
+        return self.tp_size * self.cp_size * self.pp_size * self.dp_size

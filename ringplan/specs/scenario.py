@@ -1,0 +1,20 @@
+"""One question: a model on a device, in a mesh, with a workload."""
+
+from __future__ import annotations
+
+from ringplan.specs.base import Spec
+from ringplan.specs.hardware import HardwareProfile
+from ringplan.specs.mesh import Mesh
+from ringplan.specs.model import ModelSpec
+from ringplan.specs.schedule import Schedule
+from ringplan.specs.workload import Workload
+
+
+class Scenario(Spec):
+    """Everything an estimate needs."""
+
+    model: ModelSpec
+    hardware: HardwareProfile
+    mesh: Mesh
+    workload: Workload
+    schedule: Schedule

@@ -66,16 +66,22 @@ class Formula(Generic[P]):
     def __call__(self, *args: P.args, **inputs: P.kwargs) -> Number:
         """Compute; from `Known` numbers, return one that shows the work."""
         for value in inputs.values():
-            if type(value) is Known:
+            if type(value) is Known or (type(value) is tuple and value and type(value[0]) is Known):
                 return self._known(inputs)
         return self.function(*args, **inputs)
 
     def _known(self, inputs: dict[str, Any]) -> Any:
-        plain = [name for name, value in inputs.items() if type(value) is not Known]
-        if plain:
-            raise TypeError(f"{self.name} was given {', '.join(plain)} without an origin")
-        result = self.function(**{name: value.value for name, value in inputs.items()})  # type: ignore[call-arg]
-        return Known(result, self.name, formula=self, inputs=tuple(inputs.items()))
+        shown: list[tuple[str, Known]] = []
+        values: dict[str, Any] = {}
+        for name, given in inputs.items():
+            parts = given if type(given) is tuple else (given,)
+            if not all(type(part) is Known for part in parts):
+                raise TypeError(f"{self.name} was given {name} without an origin")
+            labels = [f"{name}[{i}]" for i in range(len(parts))] if parts is given else [name]
+            shown += zip(labels, parts, strict=True)
+            values[name] = tuple(p.value for p in parts) if parts is given else given.value
+        result = self.function(**values)  # type: ignore[call-arg]
+        return Known(result, self.name, formula=self, inputs=tuple(shown))
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -89,6 +89,18 @@ def ratio(a: Number, b: Number, *, otherwise: Number) -> Number:
         return np.where(np.equal(b, 0), otherwise, np.divide(a, b))  # type: ignore[return-value]
 
 
+def divide(a: Number, b: Number) -> Number:
+    """
+    Return a / b; of two integers an integer, where it is one.
+
+    >>> divide(32, 8), divide(8, 32)
+    (4, 0.25)
+    """
+    if isinstance(a, int) and isinstance(b, int) and not a % b:
+        return a // b
+    return a / b
+
+
 def floor(a: Number) -> Number:
     """
     Round down to a whole number.

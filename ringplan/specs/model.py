@@ -64,6 +64,9 @@ class LayerKind(Spec):
     latent_dim: Count | None = Field(
         default=None, description="MLA: cached elements per token, in place of K and V heads."
     )
+    latent_v_dim: Count | None = Field(
+        default=None, description="MLA: elements of a partial output per head; kv_lora_rank."
+    )
     window: Count | None = Field(
         default=None, description="Tokens a sliding-window layer can see; None is all."
     )

@@ -1,0 +1,88 @@
+"""Work of attention, and how fast a device does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringplan.costs.formula import formula
+from ringplan.costs.numeric import Number, interpolate
+
+
+@formula(
+    equation="2 B h (d_k + d_v) pairs",
+    unit="FLOP",
+    scope="rank, layer, step",
+    source="two matrix products, a multiply-add is 2 FLOP",
+)
+def attention_flops(
+    *, batch_size: Number, pairs: Number, num_heads: Number, head_dim: Number, v_head_dim: Number
+) -> Number:
+    """
+    FLOPs of Q K^T and P V over the visible pairs.
+
+    >>> attention_flops(batch_size=1, pairs=16384**2, num_heads=32, head_dim=128, v_head_dim=128)
+    4398046511104
+    """
+    return 2 * batch_size * num_heads * (head_dim + v_head_dim) * pairs
+
+
+@formula(
+    equation="2 B h (3 d_k + 2 d_v) pairs",
+    unit="FLOP",
+    scope="rank, layer, step",
+    source="five matrix products: scores again, dV, dP, dQ, dK (FlashAttention, Dao et al. 2022)",
+)
+def attention_backward_flops(
+    *, batch_size: Number, pairs: Number, num_heads: Number, head_dim: Number, v_head_dim: Number
+) -> Number:
+    """
+    FLOPs of the backward pass with recomputed scores; 2.5 times forward when d_k = d_v.
+
+    >>> attention_backward_flops(batch_size=1, pairs=1, num_heads=1, head_dim=64, v_head_dim=64)
+    640
+    """
+    return 2 * batch_size * num_heads * (3 * head_dim + 2 * v_head_dim) * pairs
+
+
+@formula(
+    equation="eta(q), straight lines over log2 q",
+    unit="1",
+    scope="rank, layer, step",
+    source="the profile's table of measured kernels",
+)
+def tile_efficiency(
+    *, query_tokens: Number, sizes: Sequence[Number], shares: Sequence[Number]
+) -> Number:
+    """
+    Share of the peak that a kernel reaches on this many query tokens.
+
+    >>> tile_efficiency(query_tokens=2048, sizes=(1024, 4096), shares=(0.25, 0.75))
+    0.5
+    """
+    return interpolate(query_tokens, sizes, shares)
+
+
+@formula(
+    equation="F = eta F_peak", unit="FLOP/s", scope="rank", source="dense peak of the profile"
+)
+def achieved_rate(*, peak: Number, efficiency: Number) -> Number:
+    """
+    FLOPs per second that a kernel really reaches.
+
+    >>> achieved_rate(peak=989e12, efficiency=0.65)
+    642.85e12
+    """
+    return peak * efficiency
+
+
+@formula(
+    equation="c = FLOP / F", unit="s", scope="rank, layer, step", source="definition"
+)
+def compute_time(*, flops: Number, flops_per_second: Number) -> Number:
+    """
+    Time of some work at an achieved rate.
+
+    >>> compute_time(flops=4398046511104, flops_per_second=400e12)
+    0.01099511627776
+    """
+    return flops / flops_per_second

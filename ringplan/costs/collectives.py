@@ -1,0 +1,165 @@
+"""The ring's alternatives: all-gather of K and V, and the exchange of heads (Ulysses)."""
+
+from __future__ import annotations
+
+from ringplan.costs.formula import formula
+from ringplan.costs.numeric import Number, divide, where
+
+
+@formula(
+    equation="(P - 1) U",
+    unit="B",
+    scope="rank, layer",
+    source="ring algorithm; Megatron-LM's all_gather, torch's flex context parallelism",
+)
+def all_gather_bytes(*, cp_size: Number, shard_bytes: Number) -> Number:
+    """
+    Bytes that one rank sends so that every rank holds all K and V of a layer.
+
+    >>> all_gather_bytes(cp_size=8, shard_bytes=32)
+    224
+    """
+    return (cp_size - 1) * shard_bytes
+
+
+@formula(
+    equation="(P - 1) U_kv + (P - 1) U_dkv",
+    unit="B",
+    scope="rank, layer",
+    source="K and V are gathered again, dK and dV are reduce-scattered (Transformer Engine)",
+)
+def all_gather_backward_bytes(
+    *, cp_size: Number, shard_bytes: Number, gradient_bytes: Number
+) -> Number:
+    """
+    Bytes that one rank sends in the backward pass of an all-gather layer.
+
+    >>> all_gather_backward_bytes(cp_size=8, shard_bytes=32, gradient_bytes=32)
+    448
+    """
+    return (cp_size - 1) * (shard_bytes + gradient_bytes)
+
+
+@formula(
+    equation="(u - 1)/u B n (h + g)(d_k + d_v) e",
+    unit="B",
+    scope="rank, layer",
+    source="Jacobs et al. 2023 (DeepSpeed-Ulysses): Q, K, V before attention, the output after",
+)
+def ulysses_bytes(
+    *,
+    batch_size: Number,
+    tokens: Number,
+    num_heads: Number,
+    num_kv_heads: Number,
+    head_dim: Number,
+    v_head_dim: Number,
+    element_bytes: Number,
+    ulysses_size: Number,
+) -> Number:
+    """
+    Bytes that one rank sends to trade tokens for heads and back, in one layer and direction.
+
+    Heads are cut as if they could be cut; a schedule says whether they can.
+
+    >>> ulysses_bytes(
+    ...     batch_size=1, tokens=16384, num_heads=32, num_kv_heads=32, head_dim=128, v_head_dim=128,
+    ...     element_bytes=2, ulysses_size=64
+    ... )
+    528482304
+    """
+    tensors = batch_size * tokens * (num_heads + num_kv_heads) * (head_dim + v_head_dim)
+    return divide(tensors * element_bytes * (ulysses_size - 1), ulysses_size)
+
+
+@formula(
+    equation="k a + bytes / W",
+    unit="s",
+    scope="rank, layer",
+    source="k exchanges one after another, each waits for the last",
+)
+def collective_time(
+    *, transfer_bytes: Number, bandwidth: Number, latency: Number, latencies: Number
+) -> Number:
+    """
+    Time of collectives that nothing overlaps.
+
+    >>> collective_time(transfer_bytes=50e9, bandwidth=50e9, latency=0.001, latencies=4)
+    1.004
+    """
+    return latencies * latency + transfer_bytes / bandwidth
+
+
+@formula(
+    equation="busy + k a + bytes / W",
+    unit="s",
+    scope="rank, layer",
+    source="collectives before, between and after the steps; nothing overlaps",
+)
+def gathered_time(*, busy_time: Number, collective_time: Number) -> Number:
+    """
+    Time of a pass that first gathers what it needs.
+
+    >>> gathered_time(busy_time=2, collective_time=1)
+    3
+    """
+    return busy_time + collective_time
+
+
+@formula(
+    equation="all-to-all over u, then the ring", unit="B", scope="rank, layer", source="counted"
+)
+def hybrid_bytes(*, ulysses_bytes: Number, ring_bytes: Number) -> Number:
+    """
+    Bytes that one rank sends in a hybrid: heads inside, blocks around.
+
+    >>> hybrid_bytes(ulysses_bytes=1, ring_bytes=2)
+    3
+    """
+    return ulysses_bytes + ring_bytes
+
+
+@formula(
+    equation="B n (h + g)(d_k + d_v) e, none for u = 1",
+    unit="B",
+    scope="rank, layer",
+    source="the tensors as they arrive from the all-to-all",
+)
+def ulysses_buffer_bytes(
+    *,
+    batch_size: Number,
+    tokens: Number,
+    num_heads: Number,
+    num_kv_heads: Number,
+    head_dim: Number,
+    v_head_dim: Number,
+    element_bytes: Number,
+    ulysses_size: Number,
+) -> Number:
+    """
+    Bytes that an exchange of heads holds beside the rank's own tensors.
+
+    >>> ulysses_buffer_bytes(
+    ...     batch_size=1, tokens=2, num_heads=4, num_kv_heads=2, head_dim=8, v_head_dim=8,
+    ...     element_bytes=2, ulysses_size=2
+    ... )
+    384
+    """
+    tensors = batch_size * tokens * (num_heads + num_kv_heads) * (head_dim + v_head_dim)
+    return where(ulysses_size > 1, tensors * element_bytes, 0)
+
+
+@formula(
+    equation="P U",
+    unit="B",
+    scope="rank, layer",
+    source="every rank holds the K and V of all",
+)
+def gathered_buffer_bytes(*, cp_size: Number, shard_bytes: Number) -> Number:
+    """
+    Bytes of the gathered K and V.
+
+    >>> gathered_buffer_bytes(cp_size=8, shard_bytes=32)
+    256
+    """
+    return cp_size * shard_bytes

@@ -1,0 +1,219 @@
+"""Tokens, heads and layers on one rank; which link a group of ranks crosses."""
+
+from __future__ import annotations
+
+from ringplan.costs.formula import formula
+from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, where
+
+
+@formula(
+    equation="N' = m ceil(N / m)", unit="token", scope="sequence", source="divisibility of the partition"
+)
+def padded_tokens(*, new_tokens: Number, multiple: Number) -> Number:
+    """
+    New tokens of a sequence, padded so that every rank holds as many.
+
+    >>> padded_tokens(new_tokens=7, multiple=4)
+    8
+    """
+    return ceil_div(new_tokens, multiple) * multiple
+
+
+@formula(equation="S = C + N", unit="token", scope="sequence", source="definition")
+def context_tokens(*, cached_tokens: Number, new_tokens: Number) -> Number:
+    """
+    Tokens of the whole context after the pass.
+
+    >>> context_tokens(cached_tokens=100, new_tokens=28)
+    128
+    """
+    return cached_tokens + new_tokens
+
+
+@formula(equation="ceil(x / P)", unit="token", scope="rank, sequence", source="definition")
+def shard_tokens(*, tokens: Number, cp_size: Number) -> Number:
+    """
+    Tokens of a sequence that one rank holds.
+
+    >>> shard_tokens(tokens=1048576, cp_size=64)
+    16384
+    """
+    return ceil_div(tokens, cp_size)
+
+
+@formula(equation="R = P / u", unit="rank", scope="job", source="definition")
+def ring_ranks(*, cp_size: Number, ulysses_size: Number) -> Number:
+    """
+    Ranks in one ring.
+
+    >>> ring_ranks(cp_size=64, ulysses_size=8)
+    8
+    """
+    return cp_size // ulysses_size
+
+
+@formula(equation="h = ceil(H / T)", unit="1", scope="rank, layer", source="tensor parallelism")
+def query_heads(*, num_attention_heads: Number, tp_size: Number) -> Number:
+    """
+    Query heads on one rank.
+
+    >>> query_heads(num_attention_heads=64, tp_size=8)
+    8
+    """
+    return ceil_div(num_attention_heads, tp_size)
+
+
+@formula(
+    equation="g = ceil(G / T)",
+    unit="1",
+    scope="rank, layer",
+    source="tensor parallelism; fewer KV heads than ranks are replicated (Megatron-LM, vLLM)",
+)
+def kv_heads(*, num_key_value_heads: Number, tp_size: Number) -> Number:
+    """
+    Key/value heads on one rank, at least one.
+
+    >>> kv_heads(num_key_value_heads=4, tp_size=8)
+    1
+    """
+    return ceil_div(num_key_value_heads, tp_size)
+
+
+@formula(
+    equation="h / u",
+    unit="1",
+    scope="rank, layer",
+    source="Ulysses; cut as if heads could be cut, see feasible",
+)
+def ring_query_heads(*, num_heads: Number, ulysses_size: Number) -> Number:
+    """
+    Query heads of one rank inside the ring of a hybrid.
+
+    >>> ring_query_heads(num_heads=8, ulysses_size=2)
+    4
+    """
+    return divide(num_heads, ulysses_size)
+
+
+@formula(
+    equation="max(g, u) / u",
+    unit="1",
+    scope="rank, layer",
+    source="Ulysses with fewer KV heads than ranks replicates them (DeepSpeed's UlyssesSPAttentionHF)",
+)
+def ring_kv_heads(*, num_kv_heads: Number, ulysses_size: Number) -> Number:
+    """
+    Key/value heads of one rank inside the ring of a hybrid.
+
+    >>> ring_kv_heads(num_kv_heads=8, ulysses_size=2), ring_kv_heads(num_kv_heads=1, ulysses_size=2)
+    (4, 1)
+    """
+    return divide(maximum(num_kv_heads, ulysses_size), ulysses_size)
+
+
+@formula(
+    equation="n u", unit="token", scope="rank, sequence", source="the all-to-all gathers u shards"
+)
+def ring_tokens(*, tokens: Number, ulysses_size: Number) -> Number:
+    """
+    Tokens of one rank inside the ring of a hybrid.
+
+    >>> ring_tokens(tokens=16384, ulysses_size=2)
+    32768
+    """
+    return tokens * ulysses_size
+
+
+@formula(
+    equation="s = (product of the inner axes) x (size of the axis)",
+    unit="rank",
+    scope="job",
+    source="mesh order, innermost first",
+)
+def group_span(*, inner_ranks: Number, group_size: Number) -> Number:
+    """
+    Consecutive ranks over which one group of an axis is spread.
+
+    >>> group_span(inner_ranks=8, group_size=4)
+    32
+    """
+    return inner_ranks * group_size
+
+
+@formula(
+    equation="1 if s <= D and (D mod s = 0 or world <= D), else 0",
+    unit="1",
+    scope="job",
+    source="a group is as fast as the slowest link it crosses",
+)
+def fits_domain(*, span: Number, domain_size: Number, world_size: Number) -> Number:
+    """
+    Whether every group of an axis stays inside the scale-up domain (1) or some cross it (0).
+
+    >>> fits_domain(span=8, domain_size=8, world_size=64)
+    1
+    >>> fits_domain(span=6, domain_size=8, world_size=48)
+    0
+    """
+    aligned = maximum(
+        where(domain_size % span == 0, 1, 0), where(world_size <= domain_size, 1, 0)
+    )
+    return minimum(aligned, where(span <= domain_size, 1, 0))
+
+
+@formula(
+    equation="inside x up + (1 - inside) x out",
+    unit="*",
+    scope="rank",
+    source="a group is as fast as the slowest link it crosses",
+)
+def of_slowest_link(*, inside: Number, scale_up: Number, scale_out: Number) -> Number:
+    """
+    A property of the link that paces a group: the scale-up one inside the domain.
+
+    >>> of_slowest_link(inside=1, scale_up=450e9, scale_out=50e9)
+    450e9
+    """
+    return where(inside == 1, scale_up, scale_out)
+
+
+@formula(
+    equation="W = eta W_nominal", unit="B/s", scope="rank", source="measured share of the nominal rate"
+)
+def achieved_bandwidth(*, bandwidth: Number, efficiency: Number) -> Number:
+    """
+    One-way bytes per second that a transfer really gets.
+
+    >>> achieved_bandwidth(bandwidth=50e9, efficiency=0.9)
+    45e9
+    """
+    return bandwidth * efficiency
+
+
+@formula(
+    equation="min(W_device, (k - 1) W_pair)",
+    unit="B/s",
+    scope="rank",
+    source="a mesh has one link a pair; a switch gives any pair all of them",
+)
+def mesh_bandwidth(*, bandwidth: Number, pair_bandwidth: Number, group_size: Number) -> Number:
+    """
+    One-way bytes per second of a rank that talks to its whole group at once.
+
+    >>> mesh_bandwidth(bandwidth=448e9, pair_bandwidth=64e9, group_size=8)
+    448e9
+    >>> mesh_bandwidth(bandwidth=448e9, pair_bandwidth=64e9, group_size=2)
+    64e9
+    """
+    return minimum(bandwidth, maximum(group_size - 1, 1) * pair_bandwidth)
+
+
+@formula(equation="k - 1", unit="hop", scope="rank, layer", source="ring algorithm")
+def ring_latencies(*, group_size: Number) -> Number:
+    """
+    Hops, one after another, of a ring all-gather or reduce-scatter.
+
+    >>> ring_latencies(group_size=8)
+    7
+    """
+    return group_size - 1

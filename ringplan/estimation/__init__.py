@@ -1,0 +1,1 @@
+"""One layout: specs to numbers to formulas. No formula lives here."""

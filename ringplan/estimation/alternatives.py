@@ -1,0 +1,113 @@
+"""The same ranks, used another way: ring, all-gather, Ulysses, hybrids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ringplan.costs import collectives, layout, memory, ring
+from ringplan.estimation.attention import Pass, run, shape
+from ringplan.estimation.memory import buffers
+from ringplan.estimation.numbers import plain, with_ulysses
+from ringplan.estimation.results import Alternative
+from ringplan.feasibility import reasons
+
+if TYPE_CHECKING:
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.device import Device
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.results import RankMemory
+
+
+def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternative, ...]:
+    """Cost every way to share the sequence over cp_size ranks, and mark the fastest that runs."""
+    ranks = plain(x.cp_size)
+    if ranks == 1 or x.phase == "decode":
+        return ()
+    heads = plain(x.kinds[x.widest].num_attention_heads)
+    inner = [u for u in range(2, min(ranks, heads + 1)) if ranks % u == 0]
+    degrees = [1, *inner, ranks]
+    rows = [_exchange(with_ulysses(x, u), u, device, bill, x) for u in degrees]
+    rows.insert(1, _all_gather(with_ulysses(x, 1), device, bill, x))
+    return _mark_best(rows)
+
+
+def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
+    able = [row for row in rows if row.feasible and plain(row.fits) and row.time_forward is not None]
+    best = min(able, key=lambda row: plain(row.time_forward), default=None)
+    return tuple(replace(row, best=row is best) for row in rows)
+
+
+def _exchange(
+    x: Numbers, ulysses: int, device: Device, bill: RankMemory, chosen: Numbers
+) -> Alternative:
+    """Ring (u = 1), Ulysses (u = P), or both."""
+    scenario = device.scenario
+    kind = x.kinds[x.widest]
+    forward, backward = run(x, kind, device), run(x, kind, device, backward=True)
+    ring_size = x.sizes["ring"]
+    mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
+    why = reasons(scenario.model_copy(update={"mesh": mesh}))
+    total = memory.swapped_bytes(
+        total=bill.total_bytes, old=buffers(chosen, scenario), new=buffers(x, scenario)
+    )
+    return Alternative(
+        schedule=scenario.schedule.name,
+        comm_type="p2p" if ulysses == 1 else "a2a" if ring_size == 1 else "a2a+p2p",
+        ring_size=ring_size,
+        ulysses_size=ulysses,
+        partition=scenario.mesh.partition,
+        feasible=not why,
+        reasons=tuple(reason.message for reason in why),
+        bytes_sent_forward=forward.bytes_sent,
+        bytes_sent_backward=backward.bytes_sent,
+        memory_bytes=total,
+        fits=memory.fits(total=total, capacity=bill.capacity_bytes),
+        time_forward=None if why else forward.time,
+        exposed_time=None if why else forward.exposed_time,
+        best=False,
+    )
+
+
+def _all_gather(x: Numbers, device: Device, bill: RankMemory, chosen: Numbers) -> Alternative:
+    scenario = device.scenario
+    kind = x.kinds[x.widest]
+    s = shape(x, kind)
+    done: Pass = run(x, kind, device)
+    why = reasons(scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})}))
+    sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
+    total = memory.swapped_bytes(
+        total=bill.total_bytes,
+        old=buffers(chosen, scenario),
+        new=collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes),
+    )
+    time: Number | None = None
+    exposed: Number | None = None
+    if not why:
+        link = device.link(x, "ring", collective=True)
+        gather = collectives.collective_time(
+            transfer_bytes=sent,
+            bandwidth=link.bandwidth,
+            latency=link.latency,
+            latencies=layout.ring_latencies(group_size=x.cp_size),
+        )
+        time = collectives.gathered_time(busy_time=done.busy_time, collective_time=gather)
+        exposed = ring.exposed_time(pass_time=time, busy_time=done.busy_time)
+    return Alternative(
+        schedule=scenario.schedule.name,
+        comm_type="all_gather",
+        ring_size=x.sizes["ring"],
+        ulysses_size=1,
+        partition=scenario.mesh.partition,
+        feasible=not why,
+        reasons=tuple(reason.message for reason in why),
+        bytes_sent_forward=sent,
+        bytes_sent_backward=collectives.all_gather_backward_bytes(
+            cp_size=x.cp_size, shard_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes
+        ),
+        memory_bytes=total,
+        fits=memory.fits(total=total, capacity=bill.capacity_bytes),
+        time_forward=time,
+        exposed_time=exposed,
+        best=False,
+    )

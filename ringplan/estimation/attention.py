@@ -1,0 +1,284 @@
+"""One attention layer of a layout: its steps, its hops, and what overlaps what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringplan.costs import attention, collectives, decode, layout, masks, ring
+from ringplan.estimation.numbers import plain
+
+if TYPE_CHECKING:
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.numbers import Kind, Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Tokens, heads and head sizes that one rank works on inside the ring."""
+
+    block_tokens: Number
+    ring_size: Number
+    query_tokens: Number
+    key_tokens: Number
+    num_heads: Number
+    num_kv_heads: Number
+    ring_query_heads: Number
+    head_dim: Number
+    v_head_dim: Number
+    first_pairs: Number
+    later_pairs: Number
+    hop_bytes: Number
+    gradient_bytes: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One direction of the layer; times are None where the layout needs no link or has none."""
+
+    flops: Number
+    step_time: Number
+    first_step_time: Number
+    busy_time: Number
+    hops: Number
+    bytes_sent: Number
+    ring_bytes: Number
+    hop_time: Number | None
+    ring_time: Number
+    ulysses_time: Number | None
+    time: Number
+    exposed_time: Number
+
+
+def shape(x: Numbers, kind: Kind) -> Shape:
+    """Work out what one rank holds and what a hop carries."""
+    decoding = x.phase == "decode"
+    latent = decoding and kind.latent_dim is not None
+    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
+    block = layout.shard_tokens(tokens=context, cp_size=x.cp_size)
+    ring_size = layout.ring_ranks(cp_size=x.cp_size, ulysses_size=x.ulysses_size)
+    keys = layout.ring_tokens(tokens=block, ulysses_size=x.ulysses_size)
+    queries = (
+        x.new_tokens
+        if decoding
+        else layout.ring_tokens(
+            tokens=layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
+            ulysses_size=x.ulysses_size,
+        )
+    )
+    heads = layout.query_heads(num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size)
+    kv_heads = layout.kv_heads(num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size)
+    ring_kv = layout.ring_kv_heads(num_kv_heads=kv_heads, ulysses_size=x.ulysses_size)
+    first, later = _pairs(x, kind, queries, keys, ring_size)
+
+    def hop(element_bytes: Number) -> Number:
+        if latent and kind.latent_dim is not None:
+            return decode.cache_shard_bytes(
+                batch_size=x.batch_size,
+                tokens=keys,
+                cached_elements=kind.latent_dim,
+                element_bytes=element_bytes,
+            )
+        return ring.kv_block_bytes(
+            batch_size=x.batch_size,
+            tokens=keys,
+            num_kv_heads=ring_kv,
+            head_dim=kind.head_dim,
+            v_head_dim=kind.v_head_dim,
+            element_bytes=element_bytes,
+        )
+
+    return Shape(
+        block_tokens=block,
+        ring_size=ring_size,
+        query_tokens=queries,
+        key_tokens=keys,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        ring_query_heads=layout.ring_query_heads(num_heads=heads, ulysses_size=x.ulysses_size),
+        head_dim=kind.latent_dim if latent and kind.latent_dim is not None else kind.head_dim,
+        v_head_dim=kind.latent_v_dim if latent and kind.latent_v_dim is not None else kind.v_head_dim,
+        first_pairs=first,
+        later_pairs=later,
+        hop_bytes=hop(x.kv_bytes if decoding else x.wire_bytes),
+        gradient_bytes=hop(x.gradient_wire_bytes),
+    )
+
+
+def _pairs(
+    x: Numbers, kind: Kind, queries: Number, keys: Number, ring_size: Number
+) -> tuple[Number, Number]:
+    """Count visible pairs of step 0 and of a later step, on the busiest rank."""
+    tokens = {"query_tokens": queries, "block_tokens": keys}
+    full = masks.full_pairs(**tokens)
+    if not x.causal or x.phase == "decode":
+        first, later = full, full
+    else:
+        first = masks.diagonal_pairs(**tokens)
+        later = {"contiguous": full, "striped": first}.get(x.partition)  # type: ignore[assignment]
+        if later is None:
+            later = masks.zigzag_pairs(**tokens)
+    if kind.window is None:
+        return first, later
+    first = masks.window_first_pairs(pairs=first, query_tokens=queries, window=kind.window)
+    return first, masks.window_later_pairs(
+        pairs=later,
+        first_pairs=first,
+        query_tokens=queries,
+        window=kind.window,
+        ring_size=ring_size,
+    )
+
+
+def run(x: Numbers, kind: Kind, device: Device, *, backward: bool = False) -> Pass:
+    """Time one direction of the layer in the layout of ``x``."""
+    s = shape(x, kind)
+    schedule = device.scenario.schedule
+    flops, first, later = _compute(x, s, device, backward=backward)
+    busy = ring.busy_time(first_step_time=first, step_time=later, ring_size=s.ring_size)
+    hops, ring_bytes, message = _traffic(x, s, device, backward=backward)
+    ring_time, hop_time = busy, None
+    if x.sizes["ring"] > 1:
+        link = device.link(x, "ring")
+        hop_time = ring.transfer_time(
+            transfer_bytes=message, bandwidth=link.bandwidth, latency=link.latency
+        )
+        timed = ring.overlapped_time if schedule.overlaps else ring.synchronous_time
+        ring_time = timed(
+            first_step_time=first, step_time=later, transfer_time=hop_time, ring_size=s.ring_size
+        )
+    exchange = ulysses_exchange(x, kind, s)
+    exchange_time = ulysses_time(x, device, exchange)
+    whole = (
+        ring_time
+        if exchange_time is None
+        else collectives.gathered_time(busy_time=ring_time, collective_time=exchange_time)
+    )
+    return Pass(
+        flops=flops,
+        step_time=later,
+        first_step_time=first,
+        busy_time=busy,
+        hops=hops,
+        bytes_sent=collectives.hybrid_bytes(ulysses_bytes=exchange, ring_bytes=ring_bytes),
+        ring_bytes=ring_bytes,
+        hop_time=hop_time,
+        ring_time=ring_time,
+        ulysses_time=exchange_time,
+        time=whole,
+        exposed_time=ring.exposed_time(pass_time=whole, busy_time=busy),
+    )
+
+
+def _compute(
+    x: Numbers, s: Shape, device: Device, *, backward: bool
+) -> tuple[Number, Number, Number]:
+    """FLOPs of a later step; times of step 0 and of a later step."""
+    count = attention.attention_backward_flops if backward else attention.attention_flops
+    rate = device.flops_per_second(s.query_tokens, backward=backward)
+    memory = device.read_time(s.hop_bytes) if x.phase == "decode" else None
+
+    def step(pairs: Number) -> tuple[Number, Number]:
+        flops = count(
+            batch_size=x.batch_size,
+            pairs=pairs,
+            num_heads=s.ring_query_heads,
+            head_dim=s.head_dim,
+            v_head_dim=s.v_head_dim,
+        )
+        time = attention.compute_time(flops=flops, flops_per_second=rate)
+        if memory is not None:
+            time = decode.roofline_time(compute_time=time, memory_time=memory)
+        return flops, time
+
+    flops, later = step(s.later_pairs)
+    return flops, step(s.first_pairs)[1], later
+
+
+def _traffic(
+    x: Numbers, s: Shape, device: Device, *, backward: bool
+) -> tuple[Number, Number, Number]:
+    """Hops, bytes that the ring sends, and bytes of one hop's message."""
+    schedule = device.scenario.schedule
+
+    def hops(field: str) -> Number:
+        extra = x.leaf("schedule", getattr(schedule, field))
+        return ring.ring_hops(ring_size=s.ring_size, extra_hops=extra)
+
+    if not backward:
+        forward = hops("kv_extra_hops_forward")
+        return forward, ring.bytes_of_hops(hops=forward, hop_bytes=s.hop_bytes), s.hop_bytes
+    home = hops("gradient_extra_hops")
+    sent = ring.backward_bytes(
+        kv_hops=hops("kv_extra_hops_backward"),
+        kv_bytes=s.hop_bytes,
+        gradient_hops=home,
+        gradient_bytes=s.gradient_bytes,
+    )
+    return home, sent, ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
+
+
+def ulysses_exchange(x: Numbers, kind: Kind, s: Shape) -> Number:
+    """Bytes that one rank sends to trade tokens for heads and back."""
+    return collectives.ulysses_bytes(
+        batch_size=x.batch_size,
+        tokens=x.new_tokens
+        if x.phase == "decode"
+        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
+        num_heads=s.num_heads,
+        num_kv_heads=s.num_kv_heads,
+        head_dim=kind.head_dim,
+        v_head_dim=kind.v_head_dim,
+        element_bytes=x.activation_bytes,
+        ulysses_size=x.ulysses_size,
+    )
+
+
+def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
+    """Time of the exchange; None without one."""
+    if x.sizes["ulysses"] == 1:
+        return None
+    link = device.link(x, "ulysses", collective=True)
+    return collectives.collective_time(
+        transfer_bytes=exchange,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+        latencies=x.leaf("schedule", device.scenario.schedule.all_to_alls),
+    )
+
+
+def margin(done: Pass, device: Device, link: Link, message: Number, *, nominal: bool) -> Number | None:
+    """Compute over transfer of a later step, at achieved or at nominal rates."""
+    if done.hop_time is None:
+        return None
+    if not nominal:
+        return ring.overlap_margin(step_time=done.step_time, transfer_time=done.hop_time)
+    return ring.overlap_margin(
+        step_time=attention.compute_time(flops=done.flops, flops_per_second=device.peak),
+        transfer_time=ring.transfer_time(
+            transfer_bytes=message,
+            bandwidth=link.nominal,
+            latency=device.x.leaf.derived("latency", 0, "none at nominal rates"),
+        ),
+    )
+
+
+def verdict(overlaps: bool, margins: list[Number | None]) -> str:  # noqa: FBT001
+    """
+    Judge the worse of a phase's passes.
+
+    >>> verdict(True, [1.3, 1.1]), verdict(False, [2.0]), verdict(True, [None])
+    ('marginal', 'exposed', 'none')
+    """
+    known = [plain(each) for each in margins if each is not None]
+    if not known:
+        return "none"
+    if not overlaps:
+        return "exposed"
+    worst = min(known)
+    return "hidden" if worst >= HIDDEN else "marginal" if worst >= 1 else "stalled"
+
+
+#: A margin that survives a quarter less compute or bandwidth.
+HIDDEN = 1.25

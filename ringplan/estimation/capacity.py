@@ -1,0 +1,168 @@
+"""The memory bill, read backwards: longest context, smallest ring, tokens of cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ringplan.costs import memory
+from ringplan.estimation.memory import elements_on_rank, rank_memory
+from ringplan.estimation.numbers import plain
+from ringplan.units import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.results import RankMemory
+    from ringplan.specs.scenario import Scenario
+
+MAX_RANKS = 2**20
+
+
+def last_that_holds(holds: Callable[[int], bool], guess: int, limit: int) -> int:
+    """
+    Return the largest k in 0..limit with holds(k); holding must end once and for good.
+
+    A guess near the answer makes the search short.
+
+    >>> last_that_holds(lambda k: k <= 70, guess=64, limit=1000)
+    70
+    """
+    guess = min(max(guess, 0), limit)
+    below, above, stride = 0, limit + 1, 1
+    if guess == 0 or holds(guess):
+        below = guess
+        while below < limit and below + stride < above:
+            if holds(min(below + stride, limit)):
+                below, stride = min(below + stride, limit), stride * 2
+            else:
+                above = min(below + stride, limit)
+    else:
+        above = guess
+        while above - stride > 0:
+            if holds(above - stride):
+                below = above - stride
+                break
+            above, stride = above - stride, stride * 2
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if holds(middle) else (below, middle)
+    return below
+
+
+def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> dict[str, Any]:
+    """
+    Answer the inverse questions for the stage of the fullest rank.
+
+    Parameters
+    ----------
+    x, scenario
+        The layout.
+    bill
+        Its fullest rank.
+    multiple
+        Tokens by which a legal context grows.
+    """
+    stage = next(each for each in x.stages if each.index == bill.stage)
+    capacity = bill.capacity_bytes
+
+    def total(changed: Numbers) -> Number:
+        return rank_memory(changed, scenario, stage).total_bytes  # type: ignore[no-any-return]
+
+    found = {
+        "max_seq_len": _max_seq_len(x, bill, multiple, total),
+        "min_cp_size": _min_cp_size(x, bill, total),
+    }
+    kinds = range(len(x.kinds))
+    tokens = memory.kv_tokens(
+        capacity=capacity,
+        total=bill.total_bytes,
+        rank_kv=bill.kv_bytes,
+        per_token=memory.kv_bytes_per_token(
+            layers=stage.layers,
+            elements=tuple(elements_on_rank(x, x.kinds[i]) for i in kinds),
+            grows=_grows(x),
+            element_bytes=x.kv_bytes,
+        ),
+        constant=x.leaf.derived("constant", 0, "window layers stay in the total"),
+        cp_size=x.cp_size,
+    )
+    if x.phase == "train":
+        return found
+    context = plain(x.new_tokens) + plain(x.cached_tokens)
+    found["kv_tokens"] = tokens
+    found["max_concurrency"] = memory.max_concurrency(
+        kv_tokens=tokens, seq_len=x.leaf.derived("seq_len", context, "padded workload.seq_len")
+    )
+    return found
+
+
+def _grows(x: Numbers) -> tuple[Number, ...]:
+    return tuple(
+        x.leaf.derived("grows", int(kind.window is None), "1 without a sliding window")
+        for kind in x.kinds
+    )
+
+
+def _max_seq_len(
+    x: Numbers, bill: RankMemory, multiple: int, total: Callable[[Numbers], Number]
+) -> Number:
+    capacity = plain(bill.capacity_bytes)
+    field = "cached_tokens" if x.phase == "decode" else "new_tokens"
+    fixed = plain(x.new_tokens if x.phase == "decode" else x.cached_tokens)
+    step = 1 if x.phase == "decode" else multiple
+
+    def at(steps: int, why: str) -> Numbers:
+        return replace(x, **{field: x.leaf.derived(field, steps * step, why)})
+
+    here = plain(getattr(x, field)) // step
+    doubled = plain(total(at(2 * here + 1, "a longer context")))
+    slope = (doubled - plain(bill.total_bytes)) / (here + 1)
+    guess = here + int((capacity - plain(bill.total_bytes)) / slope) if slope > 0 else here
+    best = last_that_holds(
+        lambda steps: plain(total(at(steps, "searched"))) <= capacity, guess, MAX_TOKENS // step
+    )
+    return memory.max_seq_len(
+        seq_len=x.leaf.derived("seq_len", best * step + fixed if best else 0, "searched"),
+        total_here=total(at(best, "the longest that fits")),
+        total_beyond=total(at(best + 1, "one legal step more")),
+        capacity=bill.capacity_bytes,
+    )
+
+
+def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number]) -> Number | None:
+    """Search the ring sizes, Ulysses unchanged; None where no number of ranks is enough."""
+    capacity = plain(bill.capacity_bytes)
+    exchange = x.sizes["ulysses"]
+    limit = min(MAX_RANKS, plain(x.new_tokens) + plain(x.cached_tokens)) // exchange
+
+    def at(rings: int, why: str) -> Numbers:
+        sizes = {**x.sizes, "ring": rings}
+        return replace(x, sizes=sizes, cp_size=x.leaf.derived("cp_size", rings * exchange, why))
+
+    def too_big(rings: int) -> bool:
+        return plain(total(at(rings, "searched"))) > capacity
+
+    if limit < 1 or too_big(limit):
+        return None
+    here = x.sizes["ring"]
+    last = last_that_holds(lambda r: too_big(r), _guess(plain(bill.total_bytes), capacity, here), limit)
+    rings = last + 1
+    below = (
+        total(at(rings - 1, "one rank less"))
+        if rings > 1
+        else x.leaf.derived("total_below", float("inf"), "there is nothing below one rank")
+    )
+    return memory.min_cp_size(
+        cp_size=x.leaf.derived("cp_size", rings * exchange, "searched"),
+        total_here=total(at(rings, "the fewest that fit")),
+        total_below=below,
+        capacity=bill.capacity_bytes,
+    )
+
+
+def _guess(total: float, capacity: float, here: int) -> int:
+    """Guess the largest ring that does not fit, as if all memory were sharded."""
+    return max(0, int(here * min(total / capacity, 2.0)) - 1)

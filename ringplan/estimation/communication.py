@@ -1,0 +1,198 @@
+"""What each axis of the mesh costs one rank, over all its layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringplan.costs import axes, collectives, layout, memory, ring
+from ringplan.estimation.attention import run, shape, ulysses_exchange, ulysses_time
+from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.numbers import plain
+from ringplan.estimation.results import Communication
+
+if TYPE_CHECKING:
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.device import Device
+    from ringplan.estimation.numbers import Numbers, Stage
+
+
+def communication(x: Numbers, device: Device) -> tuple[Communication, ...]:
+    """List the axes that have more than one rank, the context axes first."""
+    stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
+    rows = [
+        _ring(x, device, stage),
+        _ulysses(x, device, stage),
+        _tensor(x, device, stage),
+        _experts(x, device, stage),
+        _pipeline(x, device),
+        *_replicas(x, device, stage),
+    ]
+    return tuple(row for row in rows if row is not None)
+
+
+def directions(x: Numbers) -> list[bool]:
+    """Say whether each direction of the pass is backward: forward, and in training backward."""
+    return [False, True] if x.phase == "train" else [False]
+
+
+def passes(x: Numbers) -> Number:
+    """How many times a forward volume is moved."""
+    return x.leaf.derived("passes", len(directions(x)), f"workload.phase={x.phase}")
+
+
+def _tokens(x: Numbers) -> Number:
+    if x.phase == "decode":
+        return x.new_tokens
+    return layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size)
+
+
+def _all_layers(stage: Stage, each: list[Number], repeats: int) -> Number:
+    return ring.bytes_of_layers(layers=stage.layers * repeats, layer_bytes=tuple(each))
+
+
+def _ring(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+    if x.sizes["ring"] == 1:
+        return None
+    ways = directions(x)
+    runs = [run(x, kind, device, backward=way) for way in ways for kind in x.kinds]
+    exposed = [ring.exposed_time(pass_time=r.ring_time, busy_time=r.busy_time) for r in runs]
+    times = [
+        collectives.collective_time(
+            transfer_bytes=r.ring_bytes,
+            bandwidth=device.link(x, "ring").bandwidth,
+            latency=device.link(x, "ring").latency,
+            latencies=r.hops,
+        )
+        for r in runs
+    ]
+    return Communication(
+        axis="ring",
+        link=device.link(x, "ring").name,
+        bytes=_all_layers(stage, [r.ring_bytes for r in runs], len(ways)),
+        time=_all_layers(stage, times, len(ways)),
+        exposed_time=_all_layers(stage, exposed, len(ways)),
+        latencies=_all_layers(stage, [r.hops for r in runs], len(ways)),
+    )
+
+
+def _ulysses(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+    if x.sizes["ulysses"] == 1:
+        return None
+    ways = len(directions(x))
+    sent = [ulysses_exchange(x, kind, shape(x, kind)) for kind in x.kinds] * ways
+    times = [ulysses_time(x, device, each) for each in sent]
+    time = _all_layers(stage, [each for each in times if each is not None], ways)
+    rounds = x.leaf("schedule", device.scenario.schedule.all_to_alls)
+    return Communication(
+        axis="ulysses",
+        link=device.link(x, "ulysses").name,
+        bytes=_all_layers(stage, sent, ways),
+        time=time,
+        exposed_time=time,
+        latencies=_all_layers(stage, [rounds] * len(sent), ways),
+    )
+
+
+def _layers(x: Numbers, stage: Stage) -> Number:
+    return memory.total_layers(layers=stage.layers)
+
+
+def _row(
+    x: Numbers, device: Device, axis: str, over: tuple[str, ...], sent: Number, latencies: Number, *, exposed: bool
+) -> Communication:
+    link = device.link(x, *over, collective=True)
+    time = collectives.collective_time(
+        transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
+    )
+    return Communication(
+        axis=axis,
+        link=link.name,
+        bytes=sent,
+        time=time,
+        exposed_time=time if exposed else None,
+        latencies=latencies,
+    )
+
+
+def _tensor(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+    if x.sizes["tp"] == 1:
+        return None
+    sent = axes.tensor_parallel_bytes(
+        layers=_layers(x, stage),
+        tp_size=x.tp_size,
+        batch_size=x.batch_size,
+        tokens=_tokens(x),
+        hidden_size=x.hidden_size,
+        element_bytes=x.activation_bytes,
+        passes=passes(x),
+    )
+    latencies = axes.tensor_parallel_latencies(
+        layers=_layers(x, stage), tp_size=x.tp_size, passes=passes(x)
+    )
+    return _row(x, device, "tp", ("tp",), sent, latencies, exposed=True)
+
+
+def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+    routed = [i for i, kind in enumerate(x.kinds) if kind.num_experts_per_tok is not None]
+    if plain(x.ep_size) == 1 or not routed:
+        return None
+    layers = memory.total_layers(layers=tuple(stage.layers[i] for i in routed))
+    experts = x.kinds[routed[0]].num_experts_per_tok
+    assert experts is not None  # noqa: S101 - chosen so
+    sent = axes.expert_parallel_bytes(
+        layers=layers,
+        ep_size=x.ep_size,
+        batch_size=x.batch_size,
+        tokens=_tokens(x),
+        experts_per_token=experts,
+        hidden_size=x.hidden_size,
+        element_bytes=x.activation_bytes,
+        passes=passes(x),
+    )
+    latencies = axes.expert_parallel_latencies(layers=layers, passes=passes(x))
+    return _row(x, device, "ep", ("ulysses", "ring", "dp"), sent, latencies, exposed=True)
+
+
+def _pipeline(x: Numbers, device: Device) -> Communication | None:
+    if x.sizes["pp"] == 1:
+        return None
+    sent = axes.pipeline_bytes(
+        pp_size=x.pp_size,
+        batch_size=x.batch_size,
+        tokens=_tokens(x),
+        hidden_size=x.hidden_size,
+        element_bytes=x.activation_bytes,
+        passes=passes(x),
+    )
+    return _row(x, device, "pp", ("pp",), sent, passes(x), exposed=True)
+
+
+def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:
+    """Parameters under ZeRO-3, and gradients, over data and context ranks."""
+    mesh = device.scenario.mesh
+    group = ("ulysses", "ring", "dp")
+    ranks = mesh.dp_size * mesh.cp_size
+    if ranks == 1:
+        return []
+    size = x.leaf.derived("group_size", ranks, "dp x cp")
+    bill = fullest_rank(x, device.scenario)
+
+    def row(axis: str, gathered: Number, times: int, why: str) -> Communication:
+        moved = x.leaf.derived("passes", times, why)
+        sent = axes.shard_collective_bytes(group_size=size, gathered_bytes=gathered, passes=moved)
+        latencies = axes.shard_collective_latencies(group_size=size, passes=moved)
+        return _row(x, device, axis, group, sent, latencies, exposed=False)
+
+    rows = []
+    training = x.phase == "train"
+    if mesh.zero_stage == 3:  # noqa: PLR2004 - ZeRO-3 shards parameters
+        whole = memory.whole_bytes(shard_bytes=bill.weights_bytes, shards=size)
+        rows.append(row("fsdp", whole, 2 if training else 1, "gathered for each direction"))
+    if training:
+        shards = x.leaf.derived("shards", ranks if mesh.zero_stage >= 2 else 1, "ZeRO stage")  # noqa: PLR2004
+        whole = memory.whole_bytes(shard_bytes=bill.gradient_bytes, shards=shards)
+        sharded = mesh.zero_stage == 3  # noqa: PLR2004
+        rows.append(
+            row("dp", whole, 1 if sharded else 2, "reduce-scatter" if sharded else "all-reduce")
+        )
+    return rows

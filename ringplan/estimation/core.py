@@ -1,0 +1,371 @@
+"""From a scenario to its estimate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ringplan.costs import layout, masks, memory, ring
+from ringplan.estimation.alternatives import alternatives
+from ringplan.estimation.attention import HIDDEN, Pass, margin, run, shape, verdict
+from ringplan.estimation.capacity import answers
+from ringplan.estimation.communication import communication
+from ringplan.estimation.decode import cached_prefix, decode_step
+from ringplan.estimation.device import device
+from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.numbers import numbers, plain, token_multiple
+from ringplan.estimation.results import (
+    CachedPrefix,
+    Estimate,
+    Memory,
+    PartitionUtilization,
+    Ring,
+    Step,
+    Time,
+    Utilization,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.attention import Shape
+    from ringplan.estimation.device import Device
+    from ringplan.estimation.numbers import Kind, Numbers
+    from ringplan.specs.scenario import Scenario
+
+
+def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> Estimate:
+    """
+    Estimate one scenario.
+
+    Parameters
+    ----------
+    scenario
+        The question.
+    origin
+        Path to origin in words. With it, every number of the result is a `Known` that can be
+        explained; without it they are plain numbers.
+
+    Raises
+    ------
+    SpecError
+        The layout needs a rate or a link that the hardware lacks.
+    """
+    x = numbers(scenario, origin)
+    dev = device(scenario, x)
+    kind = x.kinds[x.widest]
+    missing: dict[str, str] = {}
+    bill = fullest_rank(x, scenario)
+    return Estimate(
+        memory=_memory(x, scenario, kind, bill, missing),
+        ring=_ring(x, kind, dev, missing),
+        utilization=_utilization(x),
+        alternatives=_alternatives(x, dev, bill, missing),
+        communication=_communication(x, dev, missing),
+        decode=decode_step(x, kind, dev),
+        cached_prefix=_cached_prefix(x, kind, dev, missing),
+        time=_time(missing),
+        timeline=_timeline(x, kind, dev, missing),
+        not_counted=missing,
+    )
+
+
+def _memory(
+    x: Numbers, scenario: Scenario, kind: Kind, bill: Any, missing: dict[str, str]
+) -> Memory:
+    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
+    layers = tuple(each.layers for each in x.kinds)
+    elements = tuple(_elements(each) for each in x.kinds)
+    grows = tuple(
+        x.leaf.derived("grows", int(each.window is None), "1 without a sliding window")
+        for each in x.kinds
+    )
+    windows = tuple(
+        x.leaf.derived("window", 0, "no window") if each.window is None else each.window
+        for each in x.kinds
+    )
+    per_token = memory.kv_bytes_per_token(
+        layers=layers, elements=elements, grows=grows, element_bytes=x.kv_bytes
+    )
+    constant = memory.kv_constant_bytes(
+        layers=layers,
+        elements=elements,
+        windows=windows,
+        seq_len=context,
+        element_bytes=x.kv_bytes,
+    )
+    inverse = answers(x, scenario, bill, token_multiple(scenario))
+    if inverse["min_cp_size"] is None:
+        missing["memory.min_cp_size"] = (
+            "no cp_size is enough: weights and training state are not cut by context parallelism"
+        )
+    if x.phase == "train":
+        for name in ("kv_tokens", "max_concurrency"):
+            missing[f"memory.{name}"] = "training keeps no cache"
+    return Memory(
+        kv_bytes_per_token=per_token,
+        kv_constant_bytes=constant,
+        kv_bytes_per_layer=memory.kv_layer_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            seq_len=context,
+            elements=_elements(kind),
+            element_bytes=x.kv_bytes,
+        ),
+        kv_bytes=memory.kv_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            seq_len=context,
+            per_token=per_token,
+            constant=constant,
+        ),
+        score_matrix_bytes=memory.score_matrix_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            num_attention_heads=kind.num_attention_heads,
+            new_tokens=x.new_tokens,
+            seq_len=context,
+            element_bytes=x.activation_bytes,
+        ),
+        fits=memory.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
+        not_counted=(),
+        rank=bill,
+        **inverse,
+    )
+
+
+def _elements(kind: Kind) -> Number:
+    """Cached elements a token and layer of the whole job, nothing replicated."""
+    if kind.latent_dim is not None:
+        return kind.latent_dim
+    return memory.cached_elements(
+        num_kv_heads=kind.num_key_value_heads, head_dim=kind.head_dim, v_head_dim=kind.v_head_dim
+    )
+
+
+def _ring(x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]) -> Ring:
+    s = shape(x, kind)
+    forward = run(x, kind, dev)
+    backward = None if x.phase == "decode" else run(x, kind, dev, backward=True)
+    every = [run(x, each, dev).bytes_sent for each in x.kinds]
+    if x.phase == "train":
+        every += [run(x, each, dev, backward=True).bytes_sent for each in x.kinds]
+    stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
+    ways = len(every) // len(x.kinds)
+    fields: dict[str, Any] = {
+        "block_tokens": s.block_tokens,
+        "hop_bytes": s.hop_bytes,
+        "hops_forward": forward.hops,
+        "bytes_sent_forward": forward.bytes_sent,
+        "bytes_sent_all_layers": ring.bytes_of_layers(
+            layers=stage.layers * ways, layer_bytes=tuple(every)
+        ),
+        "step_flops": forward.flops,
+        "step_attention_time": forward.step_time,
+        "time_forward": forward.time,
+        "exposed_time": forward.exposed_time,
+        "verdict": "none",
+    }
+    if backward is None:
+        for name in ("hops_backward", "bytes_sent_backward", "time_backward"):
+            missing[f"ring.{name}"] = "a decode step has no backward pass"
+    else:
+        fields |= {
+            "hops_backward": backward.hops,
+            "bytes_sent_backward": backward.bytes_sent,
+            "time_backward": backward.time,
+        }
+    if x.sizes["ring"] > 1:
+        fields |= _overlap(x, kind, dev, s, forward, backward, missing)
+    else:
+        for name in _NEEDS_HOP:
+            missing[f"ring.{name}"] = "one rank in the ring: there is no hop"
+    return Ring(**fields)
+
+
+_NEEDS_HOP = (
+    "hop_time",
+    "overlap_margin",
+    "overlap_margin_nominal",
+    "overlap_margin_backward",
+    "min_block_tokens",
+    "min_block_tokens_hidden",
+    "min_block_tokens_ideal",
+    "max_cp_size",
+    "link",
+)
+
+
+def _overlap(
+    x: Numbers,
+    kind: Kind,
+    dev: Device,
+    s: Shape,
+    forward: Pass,
+    backward: Pass | None,
+    missing: dict[str, str],
+) -> dict[str, Any]:
+    """Margins, verdict, and the smallest blocks."""
+    link = dev.link(x, "ring")
+    margins = {
+        "overlap_margin": margin(forward, dev, link, s.hop_bytes, nominal=False),
+        "overlap_margin_nominal": margin(forward, dev, link, s.hop_bytes, nominal=True),
+        "overlap_margin_backward": backward
+        and margin(backward, dev, link, s.hop_bytes, nominal=False),
+    }
+    judged = [margins["overlap_margin"]]
+    if x.phase == "train":
+        judged.append(margins["overlap_margin_backward"])
+    if backward is None:
+        missing["ring.overlap_margin_backward"] = "a decode step has no backward pass"
+    fields: dict[str, Any] = {
+        **margins,
+        "hop_time": forward.hop_time,
+        "verdict": verdict(dev.scenario.schedule.overlaps, judged),
+        "link": link.name,
+    }
+    if x.phase == "decode":
+        for name in _NEEDS_HOP[4:8]:
+            missing[f"ring.{name}"] = (
+                "in decode compute and transfer both grow with the block: no block hides the ring"
+            )
+        return fields
+    return fields | _smallest_blocks(x, kind, dev, s)
+
+
+def _smallest_blocks(x: Numbers, kind: Kind, dev: Device, s: Shape) -> dict[str, Number]:
+    link = dev.link(x, "ring")
+    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
+    balanced = x.causal and x.partition != "contiguous"
+    why = f"workload.causal={x.causal}, mesh.partition={x.partition}"
+    visible = masks.visible_share(
+        new_tokens=x.new_tokens,
+        seq_len=context,
+        mask_share=x.leaf.derived("mask_share", 0.5 if balanced else 1, why),
+    )
+    common: dict[str, Number] = {
+        "batch_size": x.batch_size,
+        "num_heads": s.num_heads,
+        "head_dim": kind.head_dim,
+        "v_head_dim": kind.v_head_dim,
+        "visible_share": visible,
+        "ulysses_size": x.ulysses_size,
+        "wire_bytes_per_token": ring.wire_bytes_per_token(
+            num_kv_heads=s.num_kv_heads,
+            head_dim=kind.head_dim,
+            v_head_dim=kind.v_head_dim,
+            element_bytes=x.wire_bytes,
+            ulysses_size=x.ulysses_size,
+        ),
+        "bandwidth": link.bandwidth,
+        "latency": link.latency,
+    }
+    diagonal = 0.5 if balanced and x.partition == "striped" else 0
+
+    def smallest(wanted: float, name: str) -> Number:
+        return ring.min_block_tokens(
+            margin=x.leaf.derived("margin", wanted, name),
+            granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, why),
+            diagonal_share=x.leaf.derived("diagonal_share", diagonal, why),
+            new_tokens=x.new_tokens,
+            seq_len=context,
+            peak=dev.peak,
+            sizes=dev.forward.sizes,
+            shares=dev.forward.shares,
+            **common,
+        )
+
+    hidden = smallest(HIDDEN, "a margin of 1.25 counts as hidden")
+    return {
+        "min_block_tokens": smallest(1, "the transfer just fits"),
+        "min_block_tokens_hidden": hidden,
+        "min_block_tokens_ideal": ring.min_block_tokens_ideal(
+            flops_per_second=dev.flops_per_second(s.query_tokens), **common
+        ),
+        "max_cp_size": ring.max_cp_size(
+            seq_len=context, min_block_tokens=hidden, ulysses_size=x.ulysses_size
+        ),
+    }
+
+
+def _utilization(x: Numbers) -> Utilization:
+    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
+    block = layout.shard_tokens(tokens=context, cp_size=x.cp_size)
+    balanced = masks.balanced_utilization_blocks(cp_size=x.cp_size)
+    return Utilization(
+        contiguous=PartitionUtilization(
+            block_granular=masks.contiguous_utilization_blocks(cp_size=x.cp_size),
+            exact=masks.contiguous_utilization(seq_len=context, block_tokens=block),
+        ),
+        zigzag=PartitionUtilization(
+            block_granular=balanced,
+            exact=masks.zigzag_utilization(seq_len=context, block_tokens=block, cp_size=x.cp_size),
+        ),
+        striped=PartitionUtilization(
+            block_granular=balanced,
+            exact=masks.striped_utilization(
+                seq_len=context, block_tokens=block, cp_size=x.cp_size
+            ),
+        ),
+    )
+
+
+def _alternatives(x: Numbers, dev: Device, bill: Any, missing: dict[str, str]) -> Any:
+    rows = alternatives(x, dev, bill)
+    for index, row in enumerate(rows):
+        if not row.feasible:
+            for name in ("time_forward", "exposed_time"):
+                missing[f"alternatives.{index}.{name}"] = "a layout that cannot run has no time"
+    return rows
+
+
+def _communication(x: Numbers, dev: Device, missing: dict[str, str]) -> Any:
+    rows = communication(x, dev)
+    for index, row in enumerate(rows):
+        if row.exposed_time is None:
+            missing[f"communication.{index}.exposed_time"] = (
+                "how much of it the layers hide is not modelled yet"
+            )
+    return rows
+
+
+def _cached_prefix(
+    x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]
+) -> CachedPrefix | None:
+    if x.phase == "prefill" and plain(x.cached_tokens) and x.sizes["ring"] > 1:
+        return cached_prefix(x, kind, dev)
+    missing["cached_prefix"] = "only a prefill over a cached prefix with a ring has this choice"
+    return None
+
+
+def _time(missing: dict[str, str]) -> Time:
+    for name in Time.__dataclass_fields__:
+        missing[f"time.{name}"] = "whole passes are not timed yet; attention layers are, see ring"
+    return Time()
+
+
+def _timeline(
+    x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]
+) -> tuple[Step, ...]:
+    if x.sizes["ring"] == 1:
+        return ()
+    done = run(x, kind, dev)
+    size = x.sizes["ring"]
+    groups = [("0", 1, done.first_step_time, True)]
+    if size > 2:  # noqa: PLR2004 - steps between the first and the last
+        groups.append((f"1 to {size - 2}", size - 2, done.step_time, True))
+    groups.append((f"{size - 1}", 1, done.step_time, False))
+    rows = []
+    for name, count, compute, sends in groups:
+        if not sends:
+            missing[f"timeline.{len(rows)}.transfer_time"] = "the last step has nothing to send"
+        rows.append(
+            Step(
+                steps=name,
+                count=count,
+                compute_time=compute,
+                transfer_time=done.hop_time if sends else None,
+                waits=sends and plain(done.hop_time) > plain(compute),
+            )
+        )
+    return tuple(rows)

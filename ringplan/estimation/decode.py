@@ -1,0 +1,129 @@
+"""A decode step and a cached prefix: what moves, the cache or the query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringplan.costs import collectives, decode, layout, ring
+from ringplan.estimation.attention import run, shape
+from ringplan.estimation.memory import elements_on_rank
+from ringplan.estimation.numbers import plain
+from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
+
+if TYPE_CHECKING:
+    from ringplan.estimation.device import Device
+    from ringplan.estimation.numbers import Kind, Numbers
+
+
+def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
+    """Cost a decode step of the widest layer over this context."""
+    leaf, schedule = x.leaf, device.scenario.schedule
+    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
+    shard = decode.cache_shard_bytes(
+        batch_size=x.batch_size,
+        tokens=layout.shard_tokens(tokens=context, cp_size=x.cp_size),
+        cached_elements=elements_on_rank(x, kind),
+        element_bytes=x.kv_bytes,
+    )
+    one = leaf.derived("extra_hops", -1, "the last rank has nowhere to send it")
+    rotated = ring.bytes_of_hops(
+        hops=ring.ring_hops(ring_size=x.cp_size, extra_hops=one), hop_bytes=shard
+    )
+    exchanged = decode.stationary_bytes(
+        batch_size=x.batch_size,
+        new_tokens=x.new_tokens
+        if x.phase == "decode"
+        else leaf.derived("new_tokens", 1, "one token a sequence"),
+        num_heads=layout.query_heads(
+            num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size
+        ),
+        query_dim=kind.head_dim if kind.latent_dim is None else kind.latent_dim,
+        output_dim=kind.v_head_dim if kind.latent_v_dim is None else kind.latent_v_dim,
+        element_bytes=x.activation_bytes,
+        partial_bytes=x.partial_bytes,
+        cp_size=x.cp_size,
+    )
+    latencies = decode.decode_latencies(
+        latencies=leaf("schedule", schedule.decode_latencies), cp_size=x.cp_size
+    )
+    read = device.read_time(shard)
+    if plain(x.cp_size) == 1:
+        nothing = leaf.derived("time", 0, "one rank exchanges nothing")
+        return Decode(
+            rotate_kv=RotateKV(bytes_sent=rotated, time=nothing),
+            stationary_kv=StationaryKV(bytes_sent=exchanged, time=nothing, latencies=latencies),
+            kv_read_time=read,
+        )
+    link = device.link(x, "ulysses", "ring")
+    return Decode(
+        rotate_kv=RotateKV(
+            bytes_sent=rotated,
+            time=decode.rotate_time(
+                cp_size=x.cp_size,
+                bytes_sent=rotated,
+                bandwidth=link.bandwidth,
+                latency=link.latency,
+            ),
+        ),
+        stationary_kv=StationaryKV(
+            bytes_sent=exchanged,
+            time=collectives.collective_time(
+                transfer_bytes=exchanged,
+                bandwidth=link.bandwidth,
+                latency=link.latency,
+                latencies=latencies,
+            ),
+            latencies=latencies,
+        ),
+        kv_read_time=read,
+    )
+
+
+def cached_prefix(x: Numbers, kind: Kind, device: Device) -> CachedPrefix:
+    """Compare pass-KV with pass-Q for one layer; queries travel the same ring as blocks would."""
+    s = shape(x, kind)
+    kv = run(x, kind, device)
+    link = device.link(x, "ring")
+    nothing = x.leaf.derived("statistic_bytes", 0, "a query has no statistic")
+
+    def block(elements: float, element_bytes: float, statistic: float) -> float:
+        return decode.pass_q_block_bytes(
+            batch_size=x.batch_size,
+            query_tokens=s.query_tokens,
+            num_heads=s.ring_query_heads,
+            elements=elements,
+            element_bytes=element_bytes,
+            statistic_bytes=statistic,
+        )
+
+    queries = block(kind.head_dim, x.activation_bytes, nothing)
+    outputs = block(
+        kind.v_head_dim,
+        x.activation_bytes,
+        x.leaf.derived("statistic_bytes", 4, "log-sum-exp in fp32"),
+    )
+    hop = ring.transfer_time(
+        transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency
+    )
+    q_time = decode.pass_q_time(
+        ring_time=ring.overlapped_time(
+            first_step_time=kv.first_step_time,
+            step_time=kv.step_time,
+            transfer_time=hop,
+            ring_size=s.ring_size,
+        ),
+        cp_size=s.ring_size,
+        output_bytes=outputs,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+    )
+    return CachedPrefix(
+        pass_kv=Passing(bytes_sent=kv.ring_bytes, time=kv.ring_time),
+        pass_q=Passing(
+            bytes_sent=decode.pass_q_bytes(
+                cp_size=s.ring_size, query_bytes=queries, output_bytes=outputs
+            ),
+            time=q_time,
+        ),
+        faster="pass_kv" if plain(kv.ring_time) <= plain(q_time) else "pass_q",
+    )

@@ -1,0 +1,322 @@
+"""
+The numbers of a scenario, ready for the formulas: plain, or each with its origin.
+
+This is the only place where specs are unpacked. To explain an estimate, the same wiring runs on
+`Known` numbers instead of plain ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from ringplan.costs import layout
+from ringplan.costs.formula import Known
+from ringplan.specs.dtypes import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ringplan.costs.numeric import Number
+    from ringplan.specs.model import ModelSpec, Tensor
+    from ringplan.specs.scenario import Scenario
+
+
+class Leaves:
+    """
+    Hands out a scenario's numbers, plain or with their origin.
+
+    Parameters
+    ----------
+    origin
+        Path to origin in words; None for plain numbers.
+    """
+
+    def __init__(self, origin: Callable[[str], str] | None = None) -> None:
+        self._origin = origin
+
+    def __call__(self, path: str, value: Any) -> Number:
+        """Give the value at a path of the scenario."""
+        if self._origin is None:
+            return cast("Number", value)
+        return cast("Number", Known(value, path, self._origin(path)))
+
+    def derived(self, name: str, value: Any, why: str) -> Number:
+        """Give a value that a rule derived from the scenario, and the rule."""
+        if self._origin is None:
+            return cast("Number", value)
+        return cast("Number", Known(value, name, why))
+
+    def table(self, path: str, pairs: tuple[tuple[Any, ...], ...]) -> Table:
+        """Give an efficiency table as sizes and shares."""
+        sizes, shares = zip(*pairs, strict=True)
+        return Table(self(path, sizes), self(path, shares))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An efficiency by size of the work."""
+
+    sizes: Any
+    shares: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of layer; `layers` are those of the whole model."""
+
+    layers: Number
+    num_attention_heads: Number
+    num_key_value_heads: Number
+    head_dim: Number
+    v_head_dim: Number
+    latent_dim: Number | None
+    latent_v_dim: Number | None
+    window: Number | None
+    active_intermediate_size: Number
+    num_experts_per_tok: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage: how many layers of each kind, and the parameters by how they split."""
+
+    index: int
+    layers: tuple[Number, ...]
+    quantized: Parameters
+    unquantized: Parameters
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of a stage by the way ranks share them."""
+
+    replicated: Number
+    tensor: Number
+    kv: tuple[Number, ...]
+    expert: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Everything that the formulas of one estimate need."""
+
+    leaf: Leaves
+    sizes: dict[str, int]
+    phase: str
+    causal: bool
+    partition: str
+    kinds: tuple[Kind, ...]
+    widest: int
+    stages: tuple[Stage, ...]
+    hidden_size: Number
+    vocab_size: Number
+    cp_size: Number
+    ulysses_size: Number
+    tp_size: Number
+    pp_size: Number
+    dp_size: Number
+    ep_size: Number
+    world_size: Number
+    new_tokens: Number
+    cached_tokens: Number
+    batch_size: Number
+    activation_bytes: Number
+    kv_bytes: Number
+    wire_bytes: Number
+    gradient_wire_bytes: Number
+    partial_bytes: Number
+    weights_bytes: Number
+
+
+def widest_kind(model: ModelSpec) -> int:
+    """Index of the full-attention kind with the widest K and V; of any, where none is full."""
+    full = [i for i, kind in enumerate(model.kinds) if kind.window is None]
+    return max(
+        full or range(len(model.kinds)),
+        key=lambda i: model.kinds[i].num_key_value_heads
+        * (model.kinds[i].head_dim + model.kinds[i].v_head_dim),
+    )
+
+
+def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> Numbers:
+    """
+    Unpack a scenario.
+
+    Parameters
+    ----------
+    scenario
+        The question.
+    origin
+        Path to origin in words; with it every number is a `Known`.
+    """
+    leaf = Leaves(origin)
+    model, mesh, work = scenario.model, scenario.mesh, scenario.workload
+    cached, new = work.split
+    multiple = leaf.derived(
+        "multiple", token_multiple(scenario), f"{mesh.partition} over mesh.cp_size={mesh.cp_size}"
+    )
+    new_tokens = layout.padded_tokens(
+        new_tokens=leaf("workload.new_tokens" if work.new_tokens else "workload.seq_len", new),
+        multiple=multiple,
+    )
+    wire = scenario.schedule.wire_dtype or work.activation_dtype
+    cached_wire = work.kv_dtype if cached and work.kv_dtype else wire
+
+    def size(path: str, dtype: str) -> Number:
+        return leaf(path, ELEMENT_BYTES[dtype])
+
+    return Numbers(
+        leaf=leaf,
+        sizes={
+            "tp": mesh.tp_size,
+            "ulysses": mesh.ulysses_size,
+            "ring": mesh.ring_size,
+            "dp": mesh.dp_size,
+            "pp": mesh.pp_size,
+        },
+        phase=work.phase,
+        causal=work.causal,
+        partition=mesh.partition,
+        kinds=tuple(_kind(leaf, model, i) for i in range(len(model.kinds))),
+        widest=widest_kind(model),
+        stages=_stages(leaf, model, mesh.pp_size),
+        hidden_size=leaf("model.hidden_size", model.hidden_size),
+        vocab_size=leaf("model.vocab_size", model.vocab_size),
+        cp_size=leaf("mesh.cp_size", mesh.cp_size),
+        ulysses_size=leaf("mesh.ulysses_size", mesh.ulysses_size),
+        tp_size=leaf("mesh.tp_size", mesh.tp_size),
+        pp_size=leaf("mesh.pp_size", mesh.pp_size),
+        dp_size=leaf("mesh.dp_size", mesh.dp_size),
+        ep_size=leaf("mesh.ep_size", mesh.ep_size),
+        world_size=leaf.derived("world_size", mesh.world_size, "tp x cp x pp x dp"),
+        new_tokens=new_tokens,
+        cached_tokens=leaf("workload.cached_len", cached),
+        batch_size=leaf("workload.batch_size", work.batch_size),
+        activation_bytes=size("workload.activation_dtype", work.activation_dtype),
+        kv_bytes=size("workload.kv_dtype", work.kv_dtype or work.activation_dtype),
+        wire_bytes=size("workload.kv_dtype" if cached and work.kv_dtype else "schedule", cached_wire),
+        gradient_wire_bytes=size(
+            "schedule", scenario.schedule.gradient_wire_dtype or work.activation_dtype
+        ),
+        partial_bytes=size("schedule", scenario.schedule.partial_dtype),
+        weights_bytes=size(
+            "workload.weights_dtype" if work.weights_dtype else "model.weights_dtype",
+            work.weights_dtype or model.weights_dtype,
+        ),
+    )
+
+
+def token_multiple(scenario: Scenario) -> int:
+    """New tokens of a sequence must be a multiple of this for every rank to hold as many."""
+    mesh = scenario.mesh
+    if scenario.workload.phase == "decode" or mesh.cp_size == 1:
+        return 1
+    return mesh.cp_size * (2 if mesh.partition == "zigzag" and mesh.ring_size > 1 else 1)
+
+
+def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
+    """Return the numbers of a candidate: the same ranks, another share of them exchanging heads."""
+    sizes = dict(x.sizes)
+    sizes["ring"] = sizes["ring"] * sizes["ulysses"] // ulysses_size
+    sizes["ulysses"] = ulysses_size
+    candidate = x.leaf.derived("ulysses_size", ulysses_size, "a candidate layout")
+    return replace(x, sizes=sizes, ulysses_size=candidate)
+
+
+def plain(value: Any) -> Any:
+    """Return the number itself, for a decision that no formula takes."""
+    return value.value if isinstance(value, Known) else value
+
+
+def _kind(leaf: Leaves, model: ModelSpec, index: int) -> Kind:
+    kind, path = model.kinds[index], f"model.kinds.{index}"
+
+    def field(name: str) -> Number:
+        return leaf(f"{path}.{name}", getattr(kind, name))
+
+    return Kind(
+        layers=leaf.derived(
+            f"layers of kind {index}",
+            model.pattern.count(index),
+            f"of {model.num_hidden_layers} layers of {model.name}",
+        ),
+        num_attention_heads=field("num_attention_heads"),
+        num_key_value_heads=field("num_key_value_heads"),
+        head_dim=field("head_dim"),
+        v_head_dim=field("v_head_dim"),
+        latent_dim=None if kind.latent_dim is None else field("latent_dim"),
+        latent_v_dim=None if kind.latent_v_dim is None else field("latent_v_dim"),
+        window=None if kind.window is None else field("window"),
+        active_intermediate_size=field("active_intermediate_size"),
+        num_experts_per_tok=field("num_experts_per_tok") if kind.num_experts_per_tok else None,
+    )
+
+
+def stage_slices(num_layers: int, pp_size: int) -> list[slice]:
+    """
+    Cut the layers into stages, the first ones one longer where it does not come out even.
+
+    >>> stage_slices(7, 3)
+    [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+    """
+    each, more = divmod(num_layers, pp_size)
+    ends = [each * s + min(s, more) for s in range(pp_size + 1)]
+    return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def _stages(leaf: Leaves, model: ModelSpec, pp_size: int) -> tuple[Stage, ...]:
+    """Build the stages that differ: equal ones are alike in every number."""
+    stages: dict[tuple[Any, ...], Stage] = {}
+    for index, part in enumerate(stage_slices(model.num_hidden_layers, pp_size)):
+        counts = Counter(model.pattern[part])
+        first, last = index == 0, index == pp_size - 1
+        key = (first, last, *sorted(counts.items()))
+        if key not in stages:
+            stages[key] = _stage(leaf, model, index, counts, first=first, last=last)
+    return tuple(stages.values())
+
+
+def _stage(
+    leaf: Leaves, model: ModelSpec, index: int, counts: Mapping[int, int], *, first: bool, last: bool
+) -> Stage:
+    def copies(tensor: Tensor) -> int:
+        if tensor.kind is not None:
+            return counts.get(tensor.kind, 0)
+        return int(first if tensor.stage == "first" else last)
+
+    def of(quantized: bool) -> Parameters:  # noqa: FBT001
+        label = "quantised" if quantized else "16-bit"
+
+        def total(split: str, kind: int | None = None) -> Number:
+            value = sum(
+                tensor.parameters * copies(tensor)
+                for tensor in model.tensors
+                if tensor.quantized == quantized
+                and tensor.split == split
+                and (split != "kv" or tensor.kind == kind)
+            )
+            name = f"{label} {split} parameters of stage {index}"
+            return leaf.derived(name, value, f"tensor list of {model.name}")
+
+        return Parameters(
+            replicated=total("none"),
+            tensor=total("tensor"),
+            kv=tuple(total("kv", kind) for kind in range(len(model.kinds))),
+            expert=total("expert"),
+        )
+
+    return Stage(
+        index=index,
+        layers=tuple(
+            leaf.derived(f"layers of kind {i} on stage {index}", counts.get(i, 0), "model.pattern")
+            for i in range(len(model.kinds))
+        ),
+        quantized=of(True),
+        unquantized=of(False),
+        first=first,
+        last=last,
+    )

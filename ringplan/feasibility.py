@@ -1,0 +1,131 @@
+"""Why a layout cannot run, and the nearest that can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringplan.specs.scenario import Scenario
+
+
+class Reason(NamedTuple):
+    """One rule that a layout breaks: code, what is broken, what to type instead."""
+
+    code: str
+    message: str
+    hint: str
+
+
+def reasons(scenario: Scenario) -> list[Reason]:
+    """List every rule across blocks that the layout breaks; memory is judged by the estimate."""
+    rules = (_tokens, _tensor_parallel, _ulysses, _pipeline, _experts)
+    return [reason for rule in rules for reason in rule(scenario)]
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """
+    List the divisors up to a bound.
+
+    >>> divisors(32, 10)
+    [1, 2, 4, 8]
+    """
+    return [d for d in range(1, min(number, most) + 1) if not number % d]
+
+
+def _closest(number: int, wanted: int, most: int | None = None) -> int:
+    """Divisor of a number that is nearest to a wanted one, the larger of two."""
+    known = divisors(number, most or number)
+    return min(known, key=lambda d: (abs(d - wanted), -d))
+
+
+def _tokens(scenario: Scenario) -> Iterator[Reason]:
+    mesh, work = scenario.mesh, scenario.workload
+    if work.phase == "decode" or mesh.cp_size == 1:
+        return
+    zigzag = mesh.partition == "zigzag" and mesh.ring_size > 1
+    multiple = mesh.cp_size * (2 if zigzag else 1)
+    new = work.split[1]
+    if new % multiple:
+        padded = -(-new // multiple) * multiple
+        name = f"2 x cp_size = {multiple} ({mesh.partition})" if zigzag else f"cp_size = {multiple}"
+        yield Reason(
+            "RP101",
+            f"{new:,} new tokens are not a multiple of {name}",
+            f"pad by {padded - new:,} to --seq-len {work.seq_len + padded - new}",
+        )
+
+
+def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
+    tp_size = scenario.mesh.tp_size
+    for kind in _kinds(scenario):
+        heads, groups = kind.num_attention_heads, kind.num_key_value_heads
+        if heads % tp_size:
+            yield Reason(
+                "RP102",
+                f"tp_size={tp_size} does not divide {heads} query heads",
+                f"--tp {_closest(heads, tp_size)}",
+            )
+        elif kind.latent_dim is None and groups % tp_size and tp_size % groups:
+            yield Reason(
+                "RP103",
+                f"tp_size={tp_size} neither divides {groups} KV heads nor is a multiple of them",
+                f"--tp {_closest(groups, tp_size)}",
+            )
+
+
+def _ulysses(scenario: Scenario) -> Iterator[Reason]:
+    mesh = scenario.mesh
+    if mesh.ulysses_size == 1:
+        return
+    for kind in _kinds(scenario):
+        heads = -(-kind.num_attention_heads // mesh.tp_size)
+        groups = -(-kind.num_key_value_heads // mesh.tp_size)
+        able = [u for u in divisors(mesh.cp_size, mesh.cp_size) if not heads % u and not groups % u]
+        nearest = min(able, key=lambda u: (abs(u - mesh.ulysses_size), -u))
+        hint = f"--ulysses {nearest}, the rest of cp_size={mesh.cp_size} a ring"
+        if heads % mesh.ulysses_size:
+            many = "exceeds" if mesh.ulysses_size > heads else "does not divide"
+            yield Reason(
+                "RP104",
+                f"ulysses_size={mesh.ulysses_size} {many} the {heads} query heads of a rank"
+                f" (tp_size x ulysses_size = {mesh.tp_size * mesh.ulysses_size}"
+                f" over {kind.num_attention_heads} heads)",
+                hint,
+            )
+        elif groups % mesh.ulysses_size:
+            yield Reason(
+                "RP105",
+                f"ulysses_size={mesh.ulysses_size} does not divide the {groups} KV heads of a rank",
+                hint,
+            )
+
+
+def _pipeline(scenario: Scenario) -> Iterator[Reason]:
+    layers = scenario.model.num_hidden_layers
+    if scenario.mesh.pp_size > layers:
+        yield Reason(
+            "RP106", f"pp_size={scenario.mesh.pp_size} is more than {layers} layers", f"--pp {layers}"
+        )
+
+
+def _experts(scenario: Scenario) -> Iterator[Reason]:
+    ep_size = scenario.mesh.ep_size
+    experts = next((t.shape[0] for t in scenario.model.tensors if t.split == "expert"), 0)
+    if ep_size > 1 and experts == 0:
+        yield Reason("RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1")
+    elif ep_size > 1 and experts % ep_size:
+        yield Reason(
+            "RP107",
+            f"ep_size={ep_size} does not divide {experts} experts",
+            f"--ep {_closest(experts, ep_size)}",
+        )
+
+
+def _kinds(scenario: Scenario) -> list:  # type: ignore[type-arg]
+    """Kinds that differ in their heads; rules are told once for each."""
+    seen = {}
+    for kind in scenario.model.kinds:
+        seen.setdefault((kind.num_attention_heads, kind.num_key_value_heads), kind)
+    return list(seen.values())

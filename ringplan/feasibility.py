@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 class Reason(NamedTuple):
-    """One rule that a layout breaks: code, what is broken, what to type instead."""
+    """One rule that a layout breaks: code, what is broken, what to type instead, and in brief."""
 
     code: str
     message: str
     hint: str
+    brief: str
 
 
 def reasons(scenario: Scenario) -> list[Reason]:
@@ -54,6 +55,7 @@ def _tokens(scenario: Scenario) -> Iterator[Reason]:
             "RP101",
             f"{new:,} new tokens are not a multiple of {name}",
             f"pad by {padded - new:,} to --seq-len {work.seq_len + padded - new}",
+            f"pad to a multiple of {multiple}",
         )
 
 
@@ -66,12 +68,14 @@ def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
                 "RP102",
                 f"tp_size={tp_size} does not divide {heads} query heads",
                 f"--tp {_closest(heads, tp_size)}",
+                f"{heads} heads over tp {tp_size}",
             )
         elif kind.latent_dim is None and groups % tp_size and tp_size % groups:
             yield Reason(
                 "RP103",
                 f"tp_size={tp_size} neither divides {groups} KV heads nor is a multiple of them",
                 f"--tp {_closest(groups, tp_size)}",
+                f"{groups} KV heads over tp {tp_size}",
             )
 
 
@@ -93,12 +97,14 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
                 f" (tp_size x ulysses_size = {mesh.tp_size * mesh.ulysses_size}"
                 f" over {kind.num_attention_heads} heads)",
                 hint,
+                f"{heads} heads a rank",
             )
         elif groups % mesh.ulysses_size:
             yield Reason(
                 "RP105",
                 f"ulysses_size={mesh.ulysses_size} does not divide the {groups} KV heads of a rank",
                 hint,
+                f"{groups} KV heads a rank" if groups > 1 else "1 KV head a rank",
             )
 
 
@@ -106,7 +112,7 @@ def _pipeline(scenario: Scenario) -> Iterator[Reason]:
     layers = scenario.model.num_hidden_layers
     if scenario.mesh.pp_size > layers:
         yield Reason(
-            "RP106", f"pp_size={scenario.mesh.pp_size} is more than {layers} layers", f"--pp {layers}"
+            "RP106", f"pp_size={scenario.mesh.pp_size} is more than {layers} layers", f"--pp {layers}", "too many stages"
         )
 
 
@@ -114,12 +120,13 @@ def _experts(scenario: Scenario) -> Iterator[Reason]:
     ep_size = scenario.mesh.ep_size
     experts = next((t.shape[0] for t in scenario.model.tensors if t.split == "expert"), 0)
     if ep_size > 1 and experts == 0:
-        yield Reason("RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1")
+        yield Reason("RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1", "no experts")
     elif ep_size > 1 and experts % ep_size:
         yield Reason(
             "RP107",
             f"ep_size={ep_size} does not divide {experts} experts",
             f"--ep {_closest(experts, ep_size)}",
+            f"{experts} experts over ep {ep_size}",
         )
 
 

@@ -91,22 +91,6 @@ def collective_time(
 
 
 @formula(
-    equation="busy + k a + bytes / W",
-    unit="s",
-    scope="rank, layer",
-    source="collectives before, between and after the steps; nothing overlaps",
-)
-def gathered_time(*, busy_time: Number, collective_time: Number) -> Number:
-    """
-    Time of a pass that first gathers what it needs.
-
-    >>> gathered_time(busy_time=2, collective_time=1)
-    3
-    """
-    return busy_time + collective_time
-
-
-@formula(
     equation="all-to-all over u, then the ring", unit="B", scope="rank, layer", source="counted"
 )
 def hybrid_bytes(*, ulysses_bytes: Number, ring_bytes: Number) -> Number:

@@ -65,9 +65,9 @@ class Formula(Generic[P]):
 
     def __call__(self, *args: P.args, **inputs: P.kwargs) -> Number:
         """Compute; from `Known` numbers, return one that shows the work."""
-        for value in inputs.values():
-            if type(value) is Known or (type(value) is tuple and value and type(value[0]) is Known):
-                return self._known(inputs)
+        first = next(iter(inputs.values()))  # all numbers of an estimate are Known, or none is
+        if type(first) is Known or (type(first) is tuple and type(first[0]) is Known):
+            return self._known(inputs)
         return self.function(*args, **inputs)
 
     def _known(self, inputs: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ the branching is done here.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 Number: TypeAlias = float
 
 
-def _scalars(*values: Any) -> bool:
-    return all(isinstance(value, (int, float)) for value in values)
+_SCALAR = (int, float)
 
 
 def maximum(a: Number, b: Number) -> Number:
@@ -29,7 +28,7 @@ def maximum(a: Number, b: Number) -> Number:
     >>> maximum(2, 3)
     3
     """
-    if _scalars(a, b):
+    if isinstance(a, _SCALAR) and isinstance(b, _SCALAR):
         return a if a >= b else b
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -43,7 +42,7 @@ def minimum(a: Number, b: Number) -> Number:
     >>> minimum(2, 3)
     2
     """
-    if _scalars(a, b):
+    if isinstance(a, _SCALAR) and isinstance(b, _SCALAR):
         return a if a <= b else b
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -57,7 +56,7 @@ def where(condition: bool, a: Number, b: Number) -> Number:  # noqa: FBT001
     >>> where(3 > 2, 1, 0)
     1
     """
-    if isinstance(condition, bool) and _scalars(a, b):
+    if isinstance(condition, bool) and isinstance(a, _SCALAR) and isinstance(b, _SCALAR):
         return a if condition else b
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -81,7 +80,7 @@ def ratio(a: Number, b: Number, *, otherwise: Number) -> Number:
     >>> ratio(1, 4, otherwise=0), ratio(1, 0, otherwise=0)
     (0.25, 0)
     """
-    if _scalars(a, b):
+    if isinstance(a, _SCALAR) and isinstance(b, _SCALAR):
         return a / b if b else otherwise
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -108,7 +107,7 @@ def floor(a: Number) -> Number:
     >>> floor(2.9)
     2
     """
-    if _scalars(a):
+    if isinstance(a, _SCALAR):
         return math.floor(a)
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -122,7 +121,7 @@ def log2(a: Number) -> Number:
     >>> log2(8)
     3.0
     """
-    if _scalars(a):
+    if isinstance(a, _SCALAR):
         return math.log2(a)
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -136,7 +135,7 @@ def sqrt(a: Number) -> Number:
     >>> sqrt(9)
     3.0
     """
-    if _scalars(a):
+    if isinstance(a, _SCALAR):
         return math.sqrt(a)
     import numpy as np  # noqa: PLC0415 - columns only
 
@@ -150,9 +149,11 @@ def interpolate(size: Number, sizes: Sequence[Number], values: Sequence[Number])
     >>> interpolate(2048, (1024, 4096), (0.25, 0.75)), interpolate(1, (1024, 4096), (0.25, 0.75))
     (0.5, 0.25)
     """
+    at = log2(size)
+    logs = [log2(each) for each in sizes]
     result = values[0]
-    for low, high, here, there in zip(sizes, sizes[1:], values, values[1:], strict=False):
-        share = ratio(log2(size) - log2(low), log2(high) - log2(low), otherwise=0)
+    for low, high, here, there in zip(logs, logs[1:], values, values[1:], strict=False):
+        share = ratio(at - low, high - low, otherwise=0)
         result = result + minimum(maximum(share, 0), 1) * (there - here)
     return result
 

@@ -125,40 +125,40 @@ def transfer_time(*, transfer_bytes: Number, bandwidth: Number, latency: Number)
 
 
 @formula(
-    equation="max(c_0, x) + (R - 2) max(c, x) + c, or c_0 for R = 1",
+    equation="max(x - c_0, 0) + (R - 2) max(x - c, 0), none for R = 1",
     unit="s",
     scope="rank, layer",
-    source="block s + 1 travels while step s computes; the last step has nothing to send",
+    source="block s + 1 travels while step s computes: the pass is the sum of max(c_s, x) over the "
+    "steps that send, and the last step; this is what exceeds the compute",
 )
-def overlapped_time(
+def overlapped_exposure(
     *, first_step_time: Number, step_time: Number, transfer_time: Number, ring_size: Number
 ) -> Number:
     """
-    Time of a pass whose transfers overlap the steps.
+    Communication that the steps do not hide when transfers overlap them.
 
-    >>> overlapped_time(first_step_time=5, step_time=4, transfer_time=3, ring_size=4)
-    17
+    >>> overlapped_exposure(first_step_time=5, step_time=4, transfer_time=7, ring_size=4)
+    8
     """
-    later = maximum(ring_size - 2, 0) * maximum(step_time, transfer_time) + step_time
-    return where(ring_size > 1, maximum(first_step_time, transfer_time) + later, first_step_time)
+    first = maximum(transfer_time - first_step_time, 0)
+    later = maximum(ring_size - 2, 0) * maximum(transfer_time - step_time, 0)
+    return where(ring_size > 1, first + later, 0)
 
 
 @formula(
-    equation="c_0 + (R - 1)(c + x)",
+    equation="(R - 1) x",
     unit="s",
     scope="rank, layer",
-    source="a step waits for its block (lucidrains' ring, Ulysses, sync all-gather)",
+    source="a step waits for its block (lucidrains' ring)",
 )
-def synchronous_time(
-    *, first_step_time: Number, step_time: Number, transfer_time: Number, ring_size: Number
-) -> Number:
+def synchronous_exposure(*, transfer_time: Number, ring_size: Number) -> Number:
     """
-    Time of a pass whose transfers and steps alternate.
+    Communication that nothing hides when transfers and steps alternate.
 
-    >>> synchronous_time(first_step_time=5, step_time=4, transfer_time=3, ring_size=4)
-    26
+    >>> synchronous_exposure(transfer_time=3, ring_size=4)
+    9
     """
-    return first_step_time + (ring_size - 1) * (step_time + transfer_time)
+    return (ring_size - 1) * transfer_time
 
 
 @formula(
@@ -174,15 +174,28 @@ def busy_time(*, first_step_time: Number, step_time: Number, ring_size: Number) 
     return first_step_time + (ring_size - 1) * step_time
 
 
-@formula(equation="pass - compute", unit="s", scope="rank, layer", source="definition")
-def exposed_time(*, pass_time: Number, busy_time: Number) -> Number:
+@formula(
+    equation="compute + exposed", unit="s", scope="rank, layer", source="definition"
+)
+def pass_time(*, busy_time: Number, exposed_time: Number) -> Number:
     """
-    Communication that computation does not hide.
+    Time of a pass: the compute of the busiest rank and the communication it waits for.
 
-    >>> exposed_time(pass_time=26, busy_time=17)
+    >>> pass_time(busy_time=17, exposed_time=8)
+    25
+    """
+    return busy_time + exposed_time
+
+
+@formula(equation="ring + exchange", unit="s", scope="rank, layer", source="definition")
+def total_exposure(*, ring_exposure: Number, collective_time: Number) -> Number:
+    """
+    Communication of a layer that nothing hides: the ring's, and the exchange of heads.
+
+    >>> total_exposure(ring_exposure=8, collective_time=1)
     9
     """
-    return maximum(pass_time - busy_time, 0)
+    return ring_exposure + collective_time
 
 
 @formula(
@@ -231,7 +244,7 @@ def min_block_tokens(
     Smallest legal block whose steady step hides its transfer by a margin.
 
     The block is n = S/P tokens of one rank. Inside a hybrid's ring a rank works on n u tokens with
-    1/u of the heads. Beyond 2^40 granules there is none and twice that is returned.
+    1/u of the heads. Beyond 2^32 granules there is none and twice that is returned.
 
     >>> min_block_tokens(
     ...     margin=1, granule=1, batch_size=1, num_heads=32, head_dim=128, v_head_dim=128,
@@ -250,7 +263,7 @@ def min_block_tokens(
         efficiency = interpolate(maximum(new_share * block * ulysses_size, 1), sizes, shares)
         return per_pair * pairs / (peak * efficiency) >= margin * (latency + per_token * block)
 
-    return smallest(hides, step=granule, bits=40)
+    return smallest(hides, step=granule, bits=32)
 
 
 @formula(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, layout, memory, ring
-from ringplan.estimation.attention import Pass, run, shape
+from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
 from ringplan.estimation.memory import buffers
 from ringplan.estimation.numbers import plain, with_ulysses
 from ringplan.estimation.results import Alternative
@@ -27,8 +27,9 @@ def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternat
     heads = plain(x.kinds[x.widest].num_attention_heads)
     inner = [u for u in range(2, min(ranks, heads + 1)) if ranks % u == 0]
     degrees = [1, *inner, ranks]
-    rows = [_exchange(with_ulysses(x, u), u, device, bill, x) for u in degrees]
-    rows.insert(1, _all_gather(with_ulysses(x, 1), device, bill, x))
+    old = buffers(x, device.scenario)
+    rows = [_exchange(with_ulysses(x, u), u, device, bill, old) for u in degrees]
+    rows.insert(1, _all_gather(with_ulysses(x, 1), device, bill, old))
     return _mark_best(rows)
 
 
@@ -39,17 +40,18 @@ def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
 
 
 def _exchange(
-    x: Numbers, ulysses: int, device: Device, bill: RankMemory, chosen: Numbers
+    x: Numbers, ulysses: int, device: Device, bill: RankMemory, old: Number
 ) -> Alternative:
     """Ring (u = 1), Ulysses (u = P), or both."""
     scenario = device.scenario
     kind = x.kinds[x.widest]
-    forward, backward = run(x, kind, device), run(x, kind, device, backward=True)
+    s = shape(x, kind)
+    forward = run(x, kind, device, s)
     ring_size = x.sizes["ring"]
     mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
     why = reasons(scenario.model_copy(update={"mesh": mesh}))
     total = memory.swapped_bytes(
-        total=bill.total_bytes, old=buffers(chosen, scenario), new=buffers(x, scenario)
+        total=bill.total_bytes, old=old, new=buffers(x, scenario, s)
     )
     return Alternative(
         schedule=scenario.schedule.name,
@@ -58,9 +60,12 @@ def _exchange(
         ulysses_size=ulysses,
         partition=scenario.mesh.partition,
         feasible=not why,
-        reasons=tuple(reason.message for reason in why),
+        reasons=tuple(reason.brief for reason in why),
         bytes_sent_forward=forward.bytes_sent,
-        bytes_sent_backward=backward.bytes_sent,
+        bytes_sent_backward=collectives.hybrid_bytes(
+            ulysses_bytes=ulysses_exchange(x, kind, s),
+            ring_bytes=traffic(x, s, device, backward=True)[1],
+        ),
         memory_bytes=total,
         fits=memory.fits(total=total, capacity=bill.capacity_bytes),
         time_forward=None if why else forward.time,
@@ -69,16 +74,16 @@ def _exchange(
     )
 
 
-def _all_gather(x: Numbers, device: Device, bill: RankMemory, chosen: Numbers) -> Alternative:
+def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Alternative:
     scenario = device.scenario
     kind = x.kinds[x.widest]
     s = shape(x, kind)
-    done: Pass = run(x, kind, device)
+    done = run(x, kind, device, s)
     why = reasons(scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})}))
     sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
     total = memory.swapped_bytes(
         total=bill.total_bytes,
-        old=buffers(chosen, scenario),
+        old=old,
         new=collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes),
     )
     time: Number | None = None
@@ -91,8 +96,8 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, chosen: Numbers) -
             latency=link.latency,
             latencies=layout.ring_latencies(group_size=x.cp_size),
         )
-        time = collectives.gathered_time(busy_time=done.busy_time, collective_time=gather)
-        exposed = ring.exposed_time(pass_time=time, busy_time=done.busy_time)
+        time = ring.pass_time(busy_time=done.busy_time, exposed_time=gather)
+        exposed = gather
     return Alternative(
         schedule=scenario.schedule.name,
         comm_type="all_gather",
@@ -100,7 +105,7 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, chosen: Numbers) -
         ulysses_size=1,
         partition=scenario.mesh.partition,
         feasible=not why,
-        reasons=tuple(reason.message for reason in why),
+        reasons=tuple(reason.brief for reason in why),
         bytes_sent_forward=sent,
         bytes_sent_backward=collectives.all_gather_backward_bytes(
             cp_size=x.cp_size, shard_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes

@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One direction of the layer; times are None where the layout needs no link or has none."""
+    """One direction of the layer; the hop has no time where nothing hops."""
 
     flops: Number
     step_time: Number
@@ -45,10 +45,30 @@ class Pass:
     bytes_sent: Number
     ring_bytes: Number
     hop_time: Number | None
-    ring_time: Number
-    ulysses_time: Number | None
+    ring_exposure: Number
     time: Number
     exposed_time: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An attention layer of one kind: its shape and its two directions; decode has no backward."""
+
+    kind: Kind
+    shape: Shape
+    forward: Pass
+    backward: Pass | None
+
+
+def layer(x: Numbers, kind: Kind, device: Device) -> Layer:
+    """Work out one layer of the layout."""
+    s = shape(x, kind)
+    return Layer(
+        kind=kind,
+        shape=s,
+        forward=run(x, kind, device, s),
+        backward=None if x.phase == "decode" else run(x, kind, device, s, backward=True),
+    )
 
 
 def shape(x: Numbers, kind: Kind) -> Shape:
@@ -131,29 +151,28 @@ def _pairs(
     )
 
 
-def run(x: Numbers, kind: Kind, device: Device, *, backward: bool = False) -> Pass:
-    """Time one direction of the layer in the layout of ``x``."""
-    s = shape(x, kind)
-    schedule = device.scenario.schedule
+def run(
+    x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False
+) -> Pass:
+    """Time one direction of the layer of shape ``s`` in the layout of ``x``."""
     flops, first, later = _compute(x, s, device, backward=backward)
     busy = ring.busy_time(first_step_time=first, step_time=later, ring_size=s.ring_size)
-    hops, ring_bytes, message = _traffic(x, s, device, backward=backward)
-    ring_time, hop_time = busy, None
+    hops, ring_bytes, message = traffic(x, s, device, backward=backward)
+    hop_time: Number | None = None
+    ring_exposure = x.leaf.derived("ring_exposure", 0, "one rank in the ring sends nothing")
     if x.sizes["ring"] > 1:
         link = device.link(x, "ring")
         hop_time = ring.transfer_time(
             transfer_bytes=message, bandwidth=link.bandwidth, latency=link.latency
         )
-        timed = ring.overlapped_time if schedule.overlaps else ring.synchronous_time
-        ring_time = timed(
-            first_step_time=first, step_time=later, transfer_time=hop_time, ring_size=s.ring_size
-        )
+        ring_exposure = _exposure(s, device, first, later, hop_time)
     exchange = ulysses_exchange(x, kind, s)
     exchange_time = ulysses_time(x, device, exchange)
-    whole = (
-        ring_time
+    exposed = ring.total_exposure(
+        ring_exposure=ring_exposure,
+        collective_time=x.leaf.derived("collective_time", 0, "no exchange of heads")
         if exchange_time is None
-        else collectives.gathered_time(busy_time=ring_time, collective_time=exchange_time)
+        else exchange_time,
     )
     return Pass(
         flops=flops,
@@ -164,10 +183,20 @@ def run(x: Numbers, kind: Kind, device: Device, *, backward: bool = False) -> Pa
         bytes_sent=collectives.hybrid_bytes(ulysses_bytes=exchange, ring_bytes=ring_bytes),
         ring_bytes=ring_bytes,
         hop_time=hop_time,
-        ring_time=ring_time,
-        ulysses_time=exchange_time,
-        time=whole,
-        exposed_time=ring.exposed_time(pass_time=whole, busy_time=busy),
+        ring_exposure=ring_exposure,
+        time=ring.pass_time(busy_time=busy, exposed_time=exposed),
+        exposed_time=exposed,
+    )
+
+
+def _exposure(
+    s: Shape, device: Device, first: Number, later: Number, hop_time: Number
+) -> Number:
+    """Communication of the ring that the steps do not hide."""
+    if not device.scenario.schedule.overlaps:
+        return ring.synchronous_exposure(transfer_time=hop_time, ring_size=s.ring_size)
+    return ring.overlapped_exposure(
+        first_step_time=first, step_time=later, transfer_time=hop_time, ring_size=s.ring_size
     )
 
 
@@ -196,7 +225,7 @@ def _compute(
     return flops, step(s.first_pairs)[1], later
 
 
-def _traffic(
+def traffic(
     x: Numbers, s: Shape, device: Device, *, backward: bool
 ) -> tuple[Number, Number, Number]:
     """Hops, bytes that the ring sends, and bytes of one hop's message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,13 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     stage = next(each for each in x.stages if each.index == bill.stage)
     capacity = bill.capacity_bytes
 
+    totals: dict[tuple[Any, ...], Number] = {}
+
     def total(changed: Numbers) -> Number:
-        return rank_memory(changed, scenario, stage).total_bytes  # type: ignore[no-any-return]
+        key = (plain(changed.new_tokens), plain(changed.cached_tokens), plain(changed.cp_size))
+        if key not in totals:
+            totals[key] = rank_memory(changed, scenario, stage).total_bytes
+        return totals[key]
 
     found = {
         "max_seq_len": _max_seq_len(x, bill, multiple, total),
@@ -147,8 +153,10 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
 
     if limit < 1 or too_big(limit):
         return None
-    here = x.sizes["ring"]
-    last = last_that_holds(lambda r: too_big(r), _guess(plain(bill.total_bytes), capacity, here), limit)
+    fixed = plain(total(at(limit, "searched")))
+    sharded = (plain(bill.total_bytes) - fixed) * x.sizes["ring"]
+    guess = math.ceil(sharded / (capacity - fixed)) - 1 if capacity > fixed else limit
+    last = last_that_holds(too_big, guess, limit)
     rings = last + 1
     below = (
         total(at(rings - 1, "one rank less"))
@@ -161,8 +169,3 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
         total_below=below,
         capacity=bill.capacity_bytes,
     )
-
-
-def _guess(total: float, capacity: float, here: int) -> int:
-    """Guess the largest ring that does not fit, as if all memory were sharded."""
-    return max(0, int(here * min(total / capacity, 2.0)) - 1)

@@ -5,39 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs import axes, collectives, layout, memory, ring
-from ringplan.estimation.attention import run, shape, ulysses_exchange, ulysses_time
-from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.attention import ulysses_exchange, ulysses_time
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import Communication
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringplan.costs.numeric import Number
+    from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Numbers, Stage
+    from ringplan.estimation.results import RankMemory
 
 
-def communication(x: Numbers, device: Device) -> tuple[Communication, ...]:
+def communication(
+    x: Numbers, device: Device, layers: Sequence[Layer], bill: RankMemory
+) -> tuple[Communication, ...]:
     """List the axes that have more than one rank, the context axes first."""
     stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
     rows = [
-        _ring(x, device, stage),
-        _ulysses(x, device, stage),
+        _ring(x, device, layers, stage),
+        _ulysses(x, device, layers, stage),
         _tensor(x, device, stage),
         _experts(x, device, stage),
         _pipeline(x, device),
-        *_replicas(x, device, stage),
+        *_replicas(x, device, bill),
     ]
     return tuple(row for row in rows if row is not None)
 
 
-def directions(x: Numbers) -> list[bool]:
-    """Say whether each direction of the pass is backward: forward, and in training backward."""
-    return [False, True] if x.phase == "train" else [False]
+def directions(x: Numbers) -> int:
+    """How many directions the pass has: forward, and in training backward."""
+    return 2 if x.phase == "train" else 1
 
 
 def passes(x: Numbers) -> Number:
     """How many times a forward volume is moved."""
-    return x.leaf.derived("passes", len(directions(x)), f"workload.phase={x.phase}")
+    return x.leaf.derived("passes", directions(x), f"workload.phase={x.phase}")
 
 
 def _tokens(x: Numbers) -> Number:
@@ -50,36 +55,42 @@ def _all_layers(stage: Stage, each: list[Number], repeats: int) -> Number:
     return ring.bytes_of_layers(layers=stage.layers * repeats, layer_bytes=tuple(each))
 
 
-def _ring(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+def _ring(
+    x: Numbers, device: Device, layers: Sequence[Layer], stage: Stage
+) -> Communication | None:
     if x.sizes["ring"] == 1:
         return None
-    ways = directions(x)
-    runs = [run(x, kind, device, backward=way) for way in ways for kind in x.kinds]
-    exposed = [ring.exposed_time(pass_time=r.ring_time, busy_time=r.busy_time) for r in runs]
+    runs = [layer.forward for layer in layers]
+    if x.phase == "train":
+        runs += [layer.backward for layer in layers if layer.backward is not None]
+    ways = len(runs) // len(layers)
+    link = device.link(x, "ring")
     times = [
         collectives.collective_time(
             transfer_bytes=r.ring_bytes,
-            bandwidth=device.link(x, "ring").bandwidth,
-            latency=device.link(x, "ring").latency,
+            bandwidth=link.bandwidth,
+            latency=link.latency,
             latencies=r.hops,
         )
         for r in runs
     ]
     return Communication(
         axis="ring",
-        link=device.link(x, "ring").name,
-        bytes=_all_layers(stage, [r.ring_bytes for r in runs], len(ways)),
-        time=_all_layers(stage, times, len(ways)),
-        exposed_time=_all_layers(stage, exposed, len(ways)),
-        latencies=_all_layers(stage, [r.hops for r in runs], len(ways)),
+        link=link.name,
+        bytes=_all_layers(stage, [r.ring_bytes for r in runs], ways),
+        time=_all_layers(stage, times, ways),
+        exposed_time=_all_layers(stage, [r.ring_exposure for r in runs], ways),
+        latencies=_all_layers(stage, [r.hops for r in runs], ways),
     )
 
 
-def _ulysses(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+def _ulysses(
+    x: Numbers, device: Device, layers: Sequence[Layer], stage: Stage
+) -> Communication | None:
     if x.sizes["ulysses"] == 1:
         return None
-    ways = len(directions(x))
-    sent = [ulysses_exchange(x, kind, shape(x, kind)) for kind in x.kinds] * ways
+    ways = directions(x)
+    sent = [ulysses_exchange(x, layer.kind, layer.shape) for layer in layers] * ways
     times = [ulysses_time(x, device, each) for each in sent]
     time = _all_layers(stage, [each for each in times if each is not None], ways)
     rounds = x.leaf("schedule", device.scenario.schedule.all_to_alls)
@@ -167,7 +178,7 @@ def _pipeline(x: Numbers, device: Device) -> Communication | None:
     return _row(x, device, "pp", ("pp",), sent, passes(x), exposed=True)
 
 
-def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:
+def _replicas(x: Numbers, device: Device, bill: RankMemory) -> list[Communication]:
     """Parameters under ZeRO-3, and gradients, over data and context ranks."""
     mesh = device.scenario.mesh
     group = ("ulysses", "ring", "dp")
@@ -175,7 +186,6 @@ def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:
     if ranks == 1:
         return []
     size = x.leaf.derived("group_size", ranks, "dp x cp")
-    bill = fullest_rank(x, device.scenario)
 
     def row(axis: str, gathered: Number, times: int, why: str) -> Communication:
         moved = x.leaf.derived("passes", times, why)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import layout, masks, memory, ring
 from ringplan.estimation.alternatives import alternatives
-from ringplan.estimation.attention import HIDDEN, Pass, margin, run, shape, verdict
+from ringplan.estimation.attention import HIDDEN, layer, margin, verdict
 from ringplan.estimation.capacity import answers
 from ringplan.estimation.communication import communication
 from ringplan.estimation.decode import cached_prefix, decode_step
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.attention import Shape
+    from ringplan.estimation.attention import Layer, Pass
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Kind, Numbers
     from ringplan.specs.scenario import Scenario
@@ -53,19 +53,20 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
     """
     x = numbers(scenario, origin)
     dev = device(scenario, x)
-    kind = x.kinds[x.widest]
+    layers = [layer(x, kind, dev) for kind in x.kinds]
+    widest = layers[x.widest]
     missing: dict[str, str] = {}
     bill = fullest_rank(x, scenario)
     return Estimate(
-        memory=_memory(x, scenario, kind, bill, missing),
-        ring=_ring(x, kind, dev, missing),
+        memory=_memory(x, scenario, widest.kind, bill, missing),
+        ring=_ring(x, dev, layers, missing),
         utilization=_utilization(x),
         alternatives=_alternatives(x, dev, bill, missing),
-        communication=_communication(x, dev, missing),
-        decode=decode_step(x, kind, dev),
-        cached_prefix=_cached_prefix(x, kind, dev, missing),
+        communication=_communication(x, dev, layers, bill, missing),
+        decode=decode_step(x, widest.kind, dev),
+        cached_prefix=_cached_prefix(x, widest, dev, missing),
         time=_time(missing),
-        timeline=_timeline(x, kind, dev, missing),
+        timeline=_timeline(x, widest.forward, missing),
         not_counted=missing,
     )
 
@@ -143,13 +144,12 @@ def _elements(kind: Kind) -> Number:
     )
 
 
-def _ring(x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]) -> Ring:
-    s = shape(x, kind)
-    forward = run(x, kind, dev)
-    backward = None if x.phase == "decode" else run(x, kind, dev, backward=True)
-    every = [run(x, each, dev).bytes_sent for each in x.kinds]
+def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str]) -> Ring:
+    widest = layers[x.widest]
+    s, forward, backward = widest.shape, widest.forward, widest.backward
+    every = [each.forward.bytes_sent for each in layers]
     if x.phase == "train":
-        every += [run(x, each, dev, backward=True).bytes_sent for each in x.kinds]
+        every += [each.backward.bytes_sent for each in layers if each.backward is not None]
     stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
     ways = len(every) // len(x.kinds)
     fields: dict[str, Any] = {
@@ -176,7 +176,7 @@ def _ring(x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]) -> Ring:
             "time_backward": backward.time,
         }
     if x.sizes["ring"] > 1:
-        fields |= _overlap(x, kind, dev, s, forward, backward, missing)
+        fields |= _overlap(x, dev, widest, missing)
     else:
         for name in _NEEDS_HOP:
             missing[f"ring.{name}"] = "one rank in the ring: there is no hop"
@@ -196,16 +196,9 @@ _NEEDS_HOP = (
 )
 
 
-def _overlap(
-    x: Numbers,
-    kind: Kind,
-    dev: Device,
-    s: Shape,
-    forward: Pass,
-    backward: Pass | None,
-    missing: dict[str, str],
-) -> dict[str, Any]:
+def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) -> dict[str, Any]:
     """Margins, verdict, and the smallest blocks."""
+    s, forward, backward = widest.shape, widest.forward, widest.backward
     link = dev.link(x, "ring")
     margins = {
         "overlap_margin": margin(forward, dev, link, s.hop_bytes, nominal=False),
@@ -230,10 +223,11 @@ def _overlap(
                 "in decode compute and transfer both grow with the block: no block hides the ring"
             )
         return fields
-    return fields | _smallest_blocks(x, kind, dev, s)
+    return fields | _smallest_blocks(x, dev, widest)
 
 
-def _smallest_blocks(x: Numbers, kind: Kind, dev: Device, s: Shape) -> dict[str, Number]:
+def _smallest_blocks(x: Numbers, dev: Device, widest: Layer) -> dict[str, Number]:
+    kind, s = widest.kind, widest.shape
     link = dev.link(x, "ring")
     context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
     balanced = x.causal and x.partition != "contiguous"
@@ -312,28 +306,30 @@ def _utilization(x: Numbers) -> Utilization:
 
 def _alternatives(x: Numbers, dev: Device, bill: Any, missing: dict[str, str]) -> Any:
     rows = alternatives(x, dev, bill)
-    for index, row in enumerate(rows):
+    for row in rows:
         if not row.feasible:
             for name in ("time_forward", "exposed_time"):
-                missing[f"alternatives.{index}.{name}"] = "a layout that cannot run has no time"
+                missing[f"alternatives[{row.label}].{name}"] = "a layout that cannot run has no time"
     return rows
 
 
-def _communication(x: Numbers, dev: Device, missing: dict[str, str]) -> Any:
-    rows = communication(x, dev)
-    for index, row in enumerate(rows):
+def _communication(
+    x: Numbers, dev: Device, layers: list[Layer], bill: Any, missing: dict[str, str]
+) -> Any:
+    rows = communication(x, dev, layers, bill)
+    for row in rows:
         if row.exposed_time is None:
-            missing[f"communication.{index}.exposed_time"] = (
+            missing[f"communication[{row.label}].exposed_time"] = (
                 "how much of it the layers hide is not modelled yet"
             )
     return rows
 
 
 def _cached_prefix(
-    x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]
+    x: Numbers, widest: Layer, dev: Device, missing: dict[str, str]
 ) -> CachedPrefix | None:
     if x.phase == "prefill" and plain(x.cached_tokens) and x.sizes["ring"] > 1:
-        return cached_prefix(x, kind, dev)
+        return cached_prefix(x, widest, dev)
     missing["cached_prefix"] = "only a prefill over a cached prefix with a ring has this choice"
     return None
 
@@ -344,12 +340,9 @@ def _time(missing: dict[str, str]) -> Time:
     return Time()
 
 
-def _timeline(
-    x: Numbers, kind: Kind, dev: Device, missing: dict[str, str]
-) -> tuple[Step, ...]:
+def _timeline(x: Numbers, done: Pass, missing: dict[str, str]) -> tuple[Step, ...]:
     if x.sizes["ring"] == 1:
         return ()
-    done = run(x, kind, dev)
     size = x.sizes["ring"]
     groups = [("0", 1, done.first_step_time, True)]
     if size > 2:  # noqa: PLR2004 - steps between the first and the last
@@ -358,7 +351,7 @@ def _timeline(
     rows = []
     for name, count, compute, sends in groups:
         if not sends:
-            missing[f"timeline.{len(rows)}.transfer_time"] = "the last step has nothing to send"
+            missing[f"timeline[{name}].transfer_time"] = "the last step has nothing to send"
         rows.append(
             Step(
                 steps=name,

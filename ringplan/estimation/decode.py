@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, decode, layout, ring
-from ringplan.estimation.attention import run, shape
 from ringplan.estimation.memory import elements_on_rank
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
 
 if TYPE_CHECKING:
+    from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Kind, Numbers
 
@@ -79,10 +79,9 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     )
 
 
-def cached_prefix(x: Numbers, kind: Kind, device: Device) -> CachedPrefix:
+def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
     """Compare pass-KV with pass-Q for one layer; queries travel the same ring as blocks would."""
-    s = shape(x, kind)
-    kv = run(x, kind, device)
+    kind, s, kv = layer.kind, layer.shape, layer.forward
     link = device.link(x, "ring")
     nothing = x.leaf.derived("statistic_bytes", 0, "a query has no statistic")
 
@@ -106,24 +105,28 @@ def cached_prefix(x: Numbers, kind: Kind, device: Device) -> CachedPrefix:
         transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency
     )
     q_time = decode.pass_q_time(
-        ring_time=ring.overlapped_time(
-            first_step_time=kv.first_step_time,
-            step_time=kv.step_time,
-            transfer_time=hop,
-            ring_size=s.ring_size,
+        ring_time=ring.pass_time(
+            busy_time=kv.busy_time,
+            exposed_time=ring.overlapped_exposure(
+                first_step_time=kv.first_step_time,
+                step_time=kv.step_time,
+                transfer_time=hop,
+                ring_size=s.ring_size,
+            ),
         ),
         cp_size=s.ring_size,
         output_bytes=outputs,
         bandwidth=link.bandwidth,
         latency=link.latency,
     )
+    kv_time = ring.pass_time(busy_time=kv.busy_time, exposed_time=kv.ring_exposure)
     return CachedPrefix(
-        pass_kv=Passing(bytes_sent=kv.ring_bytes, time=kv.ring_time),
+        pass_kv=Passing(bytes_sent=kv.ring_bytes, time=kv_time),
         pass_q=Passing(
             bytes_sent=decode.pass_q_bytes(
                 cp_size=s.ring_size, query_bytes=queries, output_bytes=outputs
             ),
             time=q_time,
         ),
-        faster="pass_kv" if plain(kv.ring_time) <= plain(q_time) else "pass_q",
+        faster="pass_kv" if plain(kv_time) <= plain(q_time) else "pass_q",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import attention, decode, layout
 from ringplan.errors import SpecError
@@ -36,6 +36,7 @@ class Device:
     peak: Number
     forward: Table
     backward: Table
+    links: dict[Any, Link]
 
     @property
     def profile(self) -> HardwareProfile:
@@ -75,6 +76,12 @@ class Device:
             Whether a rank talks to its whole group at once, over all its links, rather than to
             one neighbour.
         """
+        key = (*x.sizes.values(), axes, collective)
+        if key not in self.links:
+            self.links[key] = self._link(x, axes, collective=collective)
+        return self.links[key]
+
+    def _link(self, x: Numbers, axes: tuple[str, ...], *, collective: bool) -> Link:
         size = math.prod(x.sizes[axis] for axis in axes)
         inside = self._inside(x, axes, size)
         name = "scale_up" if plain(inside) else "scale_out"
@@ -160,4 +167,5 @@ def device(scenario: Scenario, x: Numbers) -> Device:
         peak=x.leaf(f"hardware.peak.{dtype}", peak),
         forward=x.leaf.table("hardware.efficiency.attention_forward", shares.attention_forward),
         backward=x.leaf.table("hardware.efficiency.attention_backward", shares.attention_backward),
+        links={},
     )

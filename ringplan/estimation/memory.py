@@ -70,9 +70,9 @@ def _parameters(x: Numbers, stage: Stage) -> tuple[Number, Number]:
 
 def _shards(x: Numbers, scenario: Scenario, from_stage: int) -> Number:
     """Ranks over which ZeRO shards something, from a stage on."""
-    mesh = scenario.mesh
-    count = mesh.dp_size * mesh.cp_size if mesh.zero_stage >= from_stage else 1
-    return x.leaf.derived("shards", count, f"mesh.zero_stage={mesh.zero_stage} over dp x cp")
+    zero_stage = scenario.mesh.zero_stage
+    count = plain(x.dp_size) * plain(x.cp_size) if zero_stage >= from_stage else 1
+    return x.leaf.derived("shards", count, f"mesh.zero_stage={zero_stage} over dp x cp")
 
 
 def _weights(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
@@ -184,10 +184,10 @@ def _logits(x: Numbers, stage: Stage, tokens: Number) -> Number:
     )
 
 
-def buffers(x: Numbers, scenario: Scenario) -> Number:
+def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
     """Bytes beside the rank's own tensors: visiting blocks, accumulators, exchanged heads."""
     kind = x.kinds[x.widest]
-    s = shape(x, kind)
+    s = of or shape(x, kind)
     return memory.total_bytes(parts=(_ring_buffers(x, scenario, s), _exchange_buffers(x, kind, s)))
 
 

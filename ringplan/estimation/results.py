@@ -87,9 +87,9 @@ class Ring:
     min_block_tokens_hidden: Number = metric(ring.min_block_tokens, about="Margin 1.25.")
     min_block_tokens_ideal: Number = metric(ring.min_block_tokens_ideal)
     max_cp_size: Number = metric(ring.max_cp_size)
-    time_forward: Number = metric(collectives.gathered_time)
-    time_backward: Number = metric(collectives.gathered_time)
-    exposed_time: Number = metric(ring.exposed_time)
+    time_forward: Number = metric(ring.pass_time)
+    time_backward: Number = metric(ring.pass_time)
+    exposed_time: Number = metric(ring.total_exposure)
     link: str | None = plain("scale_up or scale_out: the link that paces the ring.")
 
 
@@ -131,9 +131,15 @@ class Alternative:
     )
     memory_bytes: Number = metric(memory.total_bytes)
     fits: bool | None = metric(memory.fits)
-    time_forward: Number = metric(collectives.gathered_time)
-    exposed_time: Number = metric(ring.exposed_time)
+    time_forward: Number = metric(ring.pass_time)
+    exposed_time: Number = metric(ring.total_exposure, collectives.collective_time)
     best: bool = plain("Fastest of those that run and fit.")
+
+    @property
+    def label(self) -> str:
+        """Name of the row among its kind: comm_type, and the degree of a hybrid."""
+        mixed = self.comm_type == "a2a+p2p"
+        return f"{self.comm_type}:{self.ulysses_size}" if mixed else self.comm_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +165,11 @@ class Communication:
         axes.shard_collective_latencies,
         axes.expert_parallel_latencies,
     )
+
+    @property
+    def label(self) -> str:
+        """Name of the row among its kind: the axis."""
+        return self.axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +203,7 @@ class Passing:
     """One way to bring queries and cached keys together."""
 
     bytes_sent: Number = metric(ring.bytes_of_hops, decode.pass_q_bytes)
-    time: Number = metric(ring.overlapped_time, decode.pass_q_time)
+    time: Number = metric(ring.pass_time, decode.pass_q_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +243,11 @@ class Step:
     compute_time: Number = metric(attention.compute_time, decode.roofline_time)
     transfer_time: Number = metric(ring.transfer_time)
     waits: bool = plain("Whether the transfer outlasts the step.")
+
+    @property
+    def label(self) -> str:
+        """Name of the row among its kind: the steps."""
+        return self.steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
 from ringplan.errors import SpecError, nearest
 from ringplan.io import library
 from ringplan.io.documents import read_document, scalar
@@ -20,6 +22,8 @@ from ringplan.specs.workload import Workload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pydantic.fields import FieldInfo
+
     from ringplan.specs.model import ModelSpec
 
 BLOCKS: Final = ("model", "hardware", "mesh", "workload")
@@ -34,6 +38,39 @@ class Loaded(NamedTuple):
     def origin(self, path: str) -> Origin:
         """Who gave the value at a path; a value that nobody gave is a default."""
         return self.origins.get(path, DEFAULT)
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """List every value of the scenario: path, value, unit, origin and source."""
+        scenario = self.scenario
+        rows: list[dict[str, Any]] = []
+        blocks = {"hardware": scenario.hardware, "mesh": scenario.mesh, "workload": scenario.workload}
+        for name in ("hidden_size", "num_hidden_layers", "vocab_size", "weights_dtype"):
+            rows.append(self._input(f"model.{name}", getattr(scenario.model, name), "1"))
+        for index, kind in enumerate(scenario.model.kinds):
+            rows += self._block(f"model.kinds.{index}", kind)
+        for name, block in blocks.items():
+            rows += self._block(name, block)
+        return rows
+
+    def _block(self, prefix: str, block: BaseModel) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for name, field in type(block).model_fields.items():
+            value, path = getattr(block, name), f"{prefix}.{name}"
+            if isinstance(value, BaseModel):
+                rows += self._block(path, value)
+            elif value is not None and name != "sources":
+                rows.append(self._input(path, value, _unit(field)))
+        return rows
+
+    def _input(self, path: str, value: object, unit: str) -> dict[str, Any]:
+        origin = self.origin(path)
+        shown = {"path": path, "value": value, "unit": unit, "origin": origin.where}
+        return {**shown, "source": origin.source or None}
+
+
+def _unit(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    return str(extra.get("unit", "1")) if isinstance(extra, dict) else "1"
 
 
 def load(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringplan.errors import SpecError
 from ringplan.io.origins import Origin
@@ -120,7 +120,7 @@ class Fields:
 
     def derived(self, value: int, rule: str, *inputs: Sourced) -> Sourced:
         """Return a number that follows from others, with the rule and their origins."""
-        if not 0 <= value <= MOST:
+        if value > MOST:
             self.note(f"{self.name}: {rule} is {value:,}, but must be at most {MOST:,}")
         sources = " and ".join(str(each.origin) for each in inputs)
         return Sourced(min(value, MOST), Origin("derived", rule, sources or self.name))
@@ -131,38 +131,43 @@ class Fields:
         source = known.source or ("" if key in known.where else key)
         return Origin(known.kind, known.where, source)
 
+    def place(self, key: str) -> str:
+        """Where a key stands: file and line, or the option that set it."""
+        known = self.config.origins.get(key)
+        return known.where if known else self.name
+
     def wrong(self, key: str, cure: str) -> None:
         """Note that the value of a key is not what it must be."""
-        known = self.config.origins.get(key)
-        place = known.where if known else self.name
-        self.note(f"{place}: {key} is {_shown(self.config.values[key])}, but {cure}")
+        self.note(f"{self.place(key)}: {key} is {_shown(self.config.values[key])}, but {cure}")
 
     def missing(self, key: str) -> Sourced:
         """Note that a field is missing."""
         self.note(f"{self.name}: {key} is missing")
         return Sourced(1, Origin("model", self.name, key))
 
-    def expect(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as a sentence
-        """Note what does not hold between fields that are right one by one."""
-        if not holds and not self.problems:
-            self.note(f"{self.name}: {otherwise}")
+    def conflict(self, problem: str) -> None:
+        """Note what is wrong between fields that are right one by one."""
+        if not self.problems:
+            self.note(f"{self.name}: {problem}")
 
     def note(self, problem: str) -> None:
         """Note a problem."""
         self.problems.append(problem)
 
     def stop(self, family: str) -> None:
-        """Raise what was noted."""
-        if self.problems:
-            needs = ", ".join(dict.fromkeys(self.needed))
-            raise SpecError("\n".join(self.problems), hint=f"a {family} config needs {needs}")
+        """Raise what was noted; if a field is missing, with all that the family needs."""
+        if not self.problems:
+            return
+        needs = f"a {family} config needs {', '.join(dict.fromkeys(self.needed))}"
+        lacking = any(problem.endswith("is missing") for problem in self.problems)
+        raise SpecError("\n".join(self.problems), hint=needs if lacking else "")
 
     def _first(self, keys: tuple[str, ...]) -> str | None:
         self.keys.update(keys)
         return next((key for key in keys if self.config.values.get(key) is not None), None)
 
 
-def whole_number(given: Any) -> int | None:
+def whole_number(given: object) -> int | None:
     """
     Read a whole number, or digits in quotes as ``--set`` may give them; None for anything else.
 

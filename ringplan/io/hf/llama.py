@@ -8,6 +8,7 @@ from ringplan.io.hf.parts import (
     Decoder,
     Heads,
     Layer,
+    Mlp,
     Trunk,
     equal_share,
     read_heads,
@@ -96,7 +97,8 @@ def _decoder(
 ) -> Decoder:
     width = fields.integer("intermediate_size")
     hidden = trunk.hidden_size.value
-    tensors = attention + gated_mlp("mlp", hidden, width.value, bias=mlp_bias) + layer_norms(hidden)
+    tensors = attention + layer_norms(hidden)
+    mlp = Mlp(width, gated_mlp("mlp", hidden, width.value, bias=mlp_bias))
     tied = fields.flag("tie_word_embeddings", default=False)
-    layers = tuple(Layer(heads, width, tensors, window) for window in windows)
+    layers = tuple(Layer(heads, tensors, mlp, window) for window in windows)
     return Decoder(trunk, layers, ends(trunk, tied=tied))

@@ -28,16 +28,24 @@ class Heads(NamedTuple):
     head_dim: Sourced
     v_head_dim: Sourced
     latent_dim: Sourced | None = None
+    latent_v_dim: Sourced | None = None
+
+
+class Mlp(NamedTuple):
+    """What follows attention in a layer: width that one token meets, and tensors."""
+
+    active_intermediate_size: Sourced
+    tensors: tuple[Tensor, ...]
+    num_experts_per_tok: Sourced | None = None
 
 
 class Layer(NamedTuple):
-    """One layer: numbers, their origins, and tensors; equal layers are of one kind."""
+    """One layer, with the tensors of attention and norms; equal layers are of one kind."""
 
     heads: Heads
-    active_intermediate_size: Sourced
     tensors: tuple[Tensor, ...]
+    mlp: Mlp
     window: Sourced | None = None
-    num_experts_per_tok: Sourced | None = None
 
 
 class Decoder(NamedTuple):
@@ -77,40 +85,38 @@ def read_heads(
         What a config without head_dim means; None if the family always says it.
     """
     heads = fields.integer("num_attention_heads", "n_head")
-    size = fields.optional("head_dim")
-    if size is None:
-        size = head_dim() if head_dim else fields.integer("head_dim")
+    size = (fields.optional("head_dim") or head_dim()) if head_dim else fields.integer("head_dim")
     kv_heads = _kv_heads(fields, heads, kv_default=kv_default)
-    fields.expect(
-        heads.value % kv_heads.value == 0,
-        f"num_attention_heads {heads.value} is not a multiple of num_key_value_heads "
-        f"{kv_heads.value}",
-    )
+    if heads.value % kv_heads.value:
+        fields.conflict(
+            f"num_attention_heads {heads.value} is not a multiple of num_key_value_heads "
+            f"{kv_heads.value}"
+        )
     return Heads(heads, kv_heads, size, size)
 
 
 def _kv_heads(fields: Fields, heads: Sourced, *, kv_default: bool) -> Sourced:
-    given = fields.optional("num_key_value_heads")
     single = fields.flag("multi_query", default=False)
+    if not single and not kv_default:
+        return fields.integer("num_key_value_heads")
+    given = fields.optional("num_key_value_heads")
     if given is not None:
         return given
     if single:
         return Sourced(1, fields.origin("multi_query"))
-    if kv_default:
-        rule = "num_attention_heads, as the config has no num_key_value_heads"
-        return fields.derived(heads.value, rule, heads)
-    return fields.integer("num_key_value_heads")
+    rule = "num_attention_heads, as the config has no num_key_value_heads"
+    return fields.derived(heads.value, rule, heads)
 
 
 def equal_share(fields: Fields) -> Sourced:
     """Share the hidden size among the heads, for a config without head_dim."""
     hidden = fields.integer("hidden_size", "n_embd")
     heads = fields.integer("num_attention_heads", "n_head")
-    fields.expect(
-        hidden.value % heads.value == 0,
-        f"hidden_size {hidden.value} is not a multiple of num_attention_heads {heads.value}, "
-        "and head_dim is missing",
-    )
+    if hidden.value % heads.value:
+        fields.conflict(
+            f"hidden_size {hidden.value} is not a multiple of num_attention_heads {heads.value}, "
+            "and head_dim is missing"
+        )
     rule = "hidden_size / num_attention_heads, as the config has no head_dim"
     return fields.derived(max(hidden.value // heads.value, 1), rule, hidden, heads)
 
@@ -140,12 +146,12 @@ def read_windows(
 
 def _sliding(fields: Fields, types: tuple[str, ...], layers: int) -> list[bool]:
     # draft layers may follow: more types than layers are fine
-    fields.expect(len(types) >= layers, f"layer_types has {len(types)} items for {layers} layers")
+    if len(types) < layers:
+        fields.conflict(f"layer_types has {len(types)} items for {layers} layers")
     for unknown in sorted({*types} - {"full_attention", "sliding_attention"}):
-        fields.expect(
-            holds=False,
-            otherwise=f"layer_types has '{unknown}', but ringplan knows only full_attention and "
-            "sliding_attention",
+        fields.conflict(
+            f"layer_types has '{unknown}', but ringplan knows only full_attention and "
+            "sliding_attention"
         )
     sliding = [kind == "sliding_attention" for kind in types[:layers]]
     return sliding + [False] * (layers - len(sliding))

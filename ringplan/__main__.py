@@ -1,0 +1,17 @@
+"""The program: ``ringplan`` and ``python -m ringplan``."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from ringplan.cli.app import app  # noqa: PLC0415 - Ctrl-C while importing is Ctrl-C too
+
+        app(prog_name="ringplan")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The library: the same numbers as the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringplan.assess import Assessment, assess
+from ringplan.errors import SpecError, nearest
+from ringplan.estimation import core
+from ringplan.estimation.metrics import metrics
+from ringplan.io import scenarios
+from ringplan.io.scenarios import Loaded
+from ringplan.specs.mesh import Mesh
+from ringplan.specs.workload import Workload
+
+if TYPE_CHECKING:
+    from ringplan.costs.formula import Known
+
+
+def load(
+    scenario: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    hardware: str | Path | None = None,
+    set: dict[str, Any] | None = None,  # noqa: A002 - named like the option
+    **fields: Any,
+) -> Loaded:
+    """
+    Read a scenario.
+
+    Parameters
+    ----------
+    scenario
+        A scenario file; None to give everything here.
+    model, hardware
+        A shipped name or the path of a file.
+    set
+        Values by dotted path, as ``--set`` takes them: ``{"model.num_key_value_heads": 8}``.
+    **fields
+        Fields of the mesh and the workload: ``seq_len="1M"``, ``cp_size=16``, ``causal=False``.
+
+    Returns
+    -------
+    Loaded
+        The scenario, and the origin of each of its values.
+
+    Raises
+    ------
+    RingplanError
+        Anything that cannot be read as a scenario.
+
+    Examples
+    --------
+    >>> load(model="llama-3.1-8b", hardware="h100-sxm-80gb", seq_len="128K").scenario.mesh.cp_size
+    1
+    """
+    given: dict[str, tuple[Any, str]] = {}
+    for name, value in {"model": model, "hardware": hardware}.items():
+        given[name] = (None if value is None else str(value), f"argument {name}")
+    for name, value in fields.items():
+        block = _block(name)
+        given[f"{block}.{name}"] = (value, f"argument {name}")
+    for path, value in (set or {}).items():
+        given[path] = (value, f"argument set {path}")
+    return scenarios.load(Path(scenario) if scenario else None, flags=given)
+
+
+def _block(name: str) -> str:
+    for block, spec in (("mesh", Mesh), ("workload", Workload)):
+        if name in spec.model_fields:
+            return block
+    known = [*Mesh.model_fields, *Workload.model_fields]
+    raise SpecError(f"unknown field '{name}'", hint=nearest(name, known, noun="fields"))
+
+
+def estimate(scenario: str | Path | None = None, **given: Any) -> Assessment:
+    """
+    Estimate a scenario; arguments are those of `load`.
+
+    Returns
+    -------
+    Assessment
+        ``summary``, ``estimate`` (base units: bytes, seconds, FLOP, tokens) and ``findings``.
+
+    Raises
+    ------
+    RingplanError
+        Anything that cannot be read as a scenario. A layout that cannot work is no error: its
+        ``works`` is False and its findings say why.
+
+    Examples
+    --------
+    >>> made = estimate(model="article-mha", hardware="h100-sxm-80gb", seq_len="1M", cp_size=64)
+    >>> made.estimate.memory.kv_bytes_per_layer
+    17179869184
+    """
+    return assess(load(scenario, **given).scenario)
+
+
+def explain(scenario: str | Path | None = None, **given: Any) -> dict[str, Known]:
+    """
+    Derive every number of a scenario; arguments are those of `load`.
+
+    Returns
+    -------
+    dict
+        Dotted metric to a `Known`: value, formula and inputs, down to leaves with their origin.
+
+    Examples
+    --------
+    >>> made = explain(model="article-mha", hardware="h100-sxm-80gb", seq_len="1M", cp_size=64)
+    >>> made["ring.hop_bytes"].formula.equation
+    'U = B n g (d_k + d_v) e'
+    """
+    return explained(load(scenario, **given))
+
+
+def explained(loaded: Loaded) -> dict[str, Known]:
+    """Derive every number of a loaded scenario."""
+    from ringplan.costs.formula import Known  # noqa: PLC0415 - a name for isinstance
+
+    made = core.estimate(loaded.scenario, lambda path: str(loaded.origin(path)))
+    return {m.name: m.value for m in metrics(made) if isinstance(m.value, Known)}

@@ -1,0 +1,152 @@
+"""The arguments of all formulas: letter, unit and meaning, each written down once."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Symbol(NamedTuple):
+    """One argument: its letter in equations, its unit, what it is."""
+
+    letter: str
+    unit: str
+    meaning: str
+
+
+def _table(text: str) -> dict[str, Symbol]:
+    rows = (line.split("|") for line in text.strip().splitlines())
+    return {
+        name.strip(): Symbol(letter.strip(), unit.strip(), meaning.strip())
+        for name, letter, unit, meaning in rows
+    }
+
+
+#: Argument | letter | unit | meaning. `*` is a unit that the use decides.
+SYMBOLS: Final = _table("""
+seq_len | S | token | tokens of the whole context
+new_tokens | N | token | tokens of the pass
+cached_tokens | C | token | tokens cached before the pass
+block_tokens | n | token | tokens of the context on one rank
+query_tokens | q | token | new tokens on one rank
+tokens | n | token | tokens
+chunk_tokens | - | token | tokens of a contiguous piece on one rank
+window | w | token | tokens that a sliding-window layer sees
+windows | w | token | sliding windows, 0 for none, by kind of layer
+multiple | m | token | new tokens must be a multiple of this
+granule | m | token | a block must be a multiple of this
+min_block_tokens | n_min | token | smallest block that hides its transfer
+kv_tokens | - | token | tokens of cache that fit
+batch_size | B | 1 | sequences in the pass
+layers | L | layer | layers, by kind where there are several
+hidden_size | D | 1 | width of the residual stream
+vocab_size | V | 1 | tokens of the vocabulary
+num_attention_heads | H | 1 | query heads of the model
+num_key_value_heads | G | 1 | key/value heads of the model
+num_heads | h | 1 | query heads on one rank
+num_kv_heads | g | 1 | key/value heads on one rank
+head_dim | d_k | 1 | size of a query or key head
+v_head_dim | d_v | 1 | size of a value head
+intermediate_size | I | 1 | width of the MLP that one token meets
+experts_per_token | k | 1 | routed experts of a token
+cached_elements | z | 1 | elements a token leaves in a layer's cache
+elements | z | 1 | elements of a token
+query_dim | q | 1 | elements of a query head on the wire
+output_dim | o | 1 | elements of a partial output head on the wire
+grows | - | 1 | 1 for a kind that attends to the whole context, else 0
+cp_size | P | rank | context-parallel ranks
+ulysses_size | u | rank | ranks that exchange heads
+ring_size | R | rank | ranks in a ring
+tp_size | T | rank | tensor-parallel ranks
+pp_size | - | rank | pipeline stages
+dp_size | dp | rank | data-parallel replicas
+ep_size | E | rank | expert-parallel ranks
+world_size | world | rank | ranks of the job
+group_size | k | rank | ranks of one group
+inner_ranks | - | rank | ranks on the axes inside this one
+span | s | rank | consecutive ranks a group is spread over
+domain_size | D | rank | ranks that share the scale-up fabric
+shards | N_zero | rank | ranks that each hold a part
+pairs | pairs | pair | visible query-key pairs of a step
+first_pairs | first | pair | visible pairs of step 0
+visible_share | phi | 1 | visible share of a later step's pairs
+mask_share | m | 1 | visible share of the new tokens' pairs
+diagonal_share | y | 1 | share of its diagonal that a later step sees
+flops | FLOP | FLOP | work
+peak | F_peak | FLOP/s | dense peak rate
+flops_per_second | F | FLOP/s | achieved rate
+efficiency | eta | 1 | achieved over peak or nominal
+sizes | q_i | token | sizes of an efficiency table
+shares | eta_i | 1 | efficiencies at those sizes
+bandwidth | W | B/s | bytes per second, one way
+pair_bandwidth | W_pair | B/s | what one pair of ranks can use
+latency | a | s | start-up of one transfer
+latencies | k | 1 | transfers one after another
+inside | - | 1 | 1 if the group stays in the fast domain
+scale_up | up | * | property of the link inside the domain
+scale_out | out | * | property of the link between domains
+element_bytes | e | B | bytes of one element
+bytes_each | - | B | bytes of one thing
+partial_bytes | e_p | B | bytes of one element of a partial output
+statistic_bytes | - | B | bytes of the statistics of one head
+hop_bytes | U | B | bytes of one hop
+kv_bytes | U_kv | B | bytes of keys and values
+gradient_bytes | U_dkv | B | bytes of the gradients of keys and values
+shard_bytes | U | B | bytes of one rank's share
+ring_bytes | - | B | bytes that the ring sends
+ulysses_bytes | - | B | bytes that the exchange of heads sends
+query_bytes | q | B | bytes of one rank's queries
+output_bytes | out | B | bytes of one rank's partial outputs
+bytes_sent | - | B | bytes that one rank sends
+transfer_bytes | bytes | B | bytes of a transfer
+gathered_bytes | W_g | B | bytes of the whole that is shared
+read_bytes | - | B | bytes read from memory
+wire_bytes_per_token | w | B | bytes on the wire for one token of a block
+layer_bytes | - | * | per layer, by kind
+hops | hops | hop | hops of a block
+kv_hops | hops_kv | hop | hops of keys and values
+gradient_hops | hops_dkv | hop | hops of their gradients
+extra_hops | x | hop | hops beyond ring_size
+passes | - | 1 | times that the volume is moved
+step_time | c | s | compute time of a later step
+first_step_time | c_0 | s | compute time of step 0
+transfer_time | x | s | time of a hop
+busy_time | busy | s | compute time of a pass
+exposed_time | exposed | s | communication that nothing hides
+ring_exposure | - | s | exposed communication of the ring
+ring_time | - | s | time of a pass around the ring
+collective_time | - | s | time of collectives
+compute_time | - | s | time that the arithmetic takes
+memory_time | - | s | time that the memory takes
+margin | m | 1 | compute over transfer that is asked for
+kv_buffers | k | 1 | K/V blocks held beside the rank's own
+replicated | - | 1 | parameters that every rank holds
+tensor | - | 1 | parameters cut by tensor parallelism
+kv | - | 1 | parameters of key and value projections, by kind
+expert | - | 1 | parameters of routed experts
+parameters | - | 1 | parameters on one rank
+quantized | q | 1 | quantised parameters on one rank
+unquantized | - | 1 | parameters on one rank that stay in 16 bits
+quantized_bytes | e_q | B | bytes of a quantised parameter
+unquantized_bytes | e_16 | B | bytes of another parameter
+per_token | k | B | bytes of cache a token
+constant | C | B | bytes of cache that do not grow
+rank_kv | kv | B | bytes of cache on one rank
+parts | - | B | parts of a bill
+total | t | B | bytes on the fullest rank
+total_here | t | B | bytes on the fullest rank at the answer
+total_beyond | t | B | bytes one legal step beyond the answer
+total_below | t | B | bytes at one rank less
+capacity | M | B | bytes of a device's memory
+old | - | B | bytes of the buffers left out
+new | - | B | bytes of the buffers put in
+""")
+
+
+def symbol(argument: str) -> Symbol:
+    """
+    Return the letter, unit and meaning of a formula's argument; an item of a list is its list's.
+
+    >>> symbol("cp_size").letter, symbol("layers[0]").unit
+    ('P', 'layer')
+    """
+    return SYMBOLS[argument.partition("[")[0]]

@@ -1,0 +1,116 @@
+"""Hugging Face's config.json, as downloaded, read into a ModelSpec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringplan.errors import SpecError
+from ringplan.io.hf.build import build
+from ringplan.io.hf.deepseek import read_deepseek_v2, read_deepseek_v3
+from ringplan.io.hf.fields import Fields
+from ringplan.io.hf.gemma2 import read_gemma2
+from ringplan.io.hf.gpt2 import read_gpt2, read_gpt_bigcode
+from ringplan.io.hf.gpt_oss import read_gpt_oss
+from ringplan.io.hf.llama import read_llama, read_mistral, read_qwen2, read_qwen3
+from ringplan.io.hf.moe import read_mixtral, read_qwen3_moe
+from ringplan.io.hf.precision import read_weights_dtype
+from ringplan.io.hf.wrapper import language_model
+
+if TYPE_CHECKING:
+    from ringplan.io.hf.parts import Reader
+    from ringplan.io.origins import Origin, Tree
+    from ringplan.specs.model import ModelSpec
+
+#: How the tensors of a model_type are laid out; every number comes from the config.
+FAMILIES: Final[dict[str, Reader]] = {
+    "deepseek_v2": read_deepseek_v2,
+    "deepseek_v3": read_deepseek_v3,
+    "gemma2": read_gemma2,
+    "glm4_moe_lite": read_deepseek_v3,
+    "gpt2": read_gpt2,
+    "gpt_bigcode": read_gpt_bigcode,
+    "gpt_oss": read_gpt_oss,
+    "kimi_k2": read_deepseek_v3,
+    "llama": read_llama,
+    "mimo": read_qwen2,
+    "mistral": read_mistral,
+    "mixtral": read_mixtral,
+    "qwen2": read_qwen2,
+    "qwen2_5_vl": read_qwen2,
+    "qwen2_5_vl_text": read_qwen2,
+    "qwen2_vl": read_qwen2,
+    "qwen2_vl_text": read_qwen2,
+    "qwen3": read_qwen3,
+    "qwen3_moe": read_qwen3_moe,
+    "qwen3_vl_moe_text": read_qwen3_moe,
+    "qwen3_vl_text": read_qwen3,
+}
+_USUAL: Final = "hidden_size, intermediate_size, num_attention_heads, num_hidden_layers, vocab_size"
+
+
+class ReadModel(NamedTuple):
+    """
+    A model as read.
+
+    Attributes
+    ----------
+    spec
+        The model.
+    origins
+        Who gave each number, by its path in the spec: ``kinds.0.head_dim``.
+    keys
+        The keys that the family's reader knows.
+    """
+
+    spec: ModelSpec
+    origins: dict[str, Origin]
+    keys: frozenset[str]
+
+
+def read_config(config: Tree, *, name: str) -> ReadModel:
+    """
+    Read a config.json; of a multimodal one, the language model.
+
+    Parameters
+    ----------
+    config
+        The config, with what the scenario changes already merged.
+    name
+        What to call the model.
+
+    Raises
+    ------
+    SpecError
+        An encoder-decoder, an unknown family, or fields that are missing or wrong: all at once.
+    """
+    text = language_model(config)
+    fields = Fields(text, name if text is config else f"{name} text_config")
+    whole = Fields(config, name, fields.problems, keys=fields.keys)
+    if whole.flag("is_encoder_decoder", default=False):
+        raise SpecError(
+            f"{whole.place('is_encoder_decoder')}: is_encoder_decoder is true, but ringplan plans "
+            "decoders only",
+            hint="name the config of a decoder-only model",
+        )
+    family = _family(fields)
+    decoder = FAMILIES[family](fields)
+    weights_dtype, origin = read_weights_dtype(fields)
+    fields.stop(family)
+    spec, origins = build(decoder, name=name, weights_dtype=weights_dtype, dtype_origin=origin)
+    return ReadModel(spec, origins, frozenset(fields.keys))
+
+
+def _family(fields: Fields) -> str:
+    """Return the model_type, if its layout is known."""
+    given = fields.text("model_type")
+    known = f"known are {', '.join(FAMILIES)}; most need {_USUAL}"
+    if given is None:
+        raise SpecError(
+            f"{fields.name}: model_type is missing, which says how the tensors are laid out",
+            hint=known,
+        )
+    if given.value not in FAMILIES:
+        raise SpecError(
+            f"{fields.place('model_type')}: unknown model_type '{given.value}'", hint=known
+        )
+    return given.value

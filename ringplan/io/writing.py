@@ -1,0 +1,44 @@
+"""Write files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from ringplan.errors import FileError
+
+
+def write_text(path: Path, text: str) -> None:
+    """
+    Write a text file beside its place and rename it there.
+
+    Raises
+    ------
+    FileError
+        The folder is missing, not writable or full; nothing is left behind.
+    """
+    if path.is_dir():
+        raise FileError(f"{path} is a directory", hint=f"name a file, like {path / 'estimate.json'}")
+    beside: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        beside = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        beside.chmod(0o666 & ~_umask())
+        beside.replace(path)
+    except OSError as error:
+        raise FileError(
+            f"cannot write {path}: {(error.strerror or str(error)).lower()}",
+            hint="choose another --output",
+        ) from error
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Results to something printable. Computes nothing, prints nothing, opens nothing."""

@@ -1,0 +1,235 @@
+"""
+What a deployment review reads, as titled tables of text.
+
+The terminal and the Markdown page print the same sections; each is a pure reading of the
+assessment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringplan.render.documents import cell
+from ringplan.units import show
+
+if TYPE_CHECKING:
+    from ringplan.assess import Assessment
+
+
+class Section(NamedTuple):
+    """A titled table; the first column names the row, `note` stands below."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def headline(assessment: Assessment) -> str:
+    """Return the first line: does it work, is it hidden, by what margin, what to change."""
+    summary = assessment.summary
+    word = "works" if summary.works else "does not work"
+    change = "" if summary.change == "nothing" else f"; change: {summary.change}"
+    return f"{word}: {summary.headline}{change}"
+
+
+def subtitle(assessment: Assessment) -> str:
+    """Return the scenario in one line, with the exact integers."""
+    s = assessment.scenario
+    mesh, work = s.mesh, s.workload
+    sizes = [
+        f"{name} {size}"
+        for name, size in (
+            ("cp", mesh.cp_size),
+            ("ulysses", mesh.ulysses_size),
+            ("tp", mesh.tp_size),
+            ("pp", mesh.pp_size),
+            ("dp", mesh.dp_size),
+            ("ep", mesh.ep_size),
+        )
+        if size > 1
+    ]
+    cached = work.split[0]
+    parts = [
+        f"{s.model.name} on {mesh.world_size} x {s.hardware.name}",
+        " x ".join(sizes) or "one rank",
+        f"{work.phase} of {work.seq_len:,} tokens" + (f", {cached:,} cached" if cached else ""),
+        f"batch {work.batch_size}",
+        f"{mesh.partition}{', causal' if work.causal else ', no mask'}",
+        f"schedule {s.schedule.name}",
+    ]
+    return "; ".join(parts)
+
+
+def sections(assessment: Assessment, *, timeline: bool = False) -> list[Section]:
+    """List the sections that apply."""
+    made = [
+        _memory(assessment),
+        _budget(assessment),
+        _alternatives(assessment),
+        _communication(assessment),
+        _utilization(assessment),
+        _decode(assessment),
+    ]
+    if timeline:
+        made.append(_timeline(assessment))
+    made.append(_findings(assessment))
+    return [section for section in made if section.rows]
+
+
+def _memory(assessment: Assessment) -> Section:
+    memory = assessment.estimate.memory
+    rank = memory.rank
+    parts = [
+        ("weights", rank.weights_bytes),
+        ("KV cache", rank.kv_bytes),
+        ("activations", rank.activation_bytes),
+        ("logits", rank.logits_bytes),
+        ("ring buffers", rank.ring_buffer_bytes),
+        ("gradients", rank.gradient_bytes),
+        ("optimizer", rank.optimizer_bytes),
+        ("overhead", rank.overhead_bytes),
+        ("total", rank.total_bytes),
+        ("capacity", rank.capacity_bytes),
+    ]
+    rows = [
+        [name, show(value, "B"), show(value / rank.capacity_bytes, "%")]
+        for name, value in parts
+        if value or name in ("weights", "KV cache")
+    ]
+    facts = [f"K/V of the job {show(memory.kv_bytes, 'B')}, {show(memory.kv_bytes_per_token, 'B')} a token"]
+    if memory.max_seq_len:
+        facts.append(f"longest context here {memory.max_seq_len:,} tokens")
+    if memory.min_cp_size:
+        facts.append(f"fewest ranks that fit: cp {memory.min_cp_size}")
+    if memory.kv_tokens:
+        facts.append(
+            f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
+        )
+    facts.append(f"scores that FlashAttention never stores {show(memory.score_matrix_bytes, 'B')} a layer")
+    return Section("Memory of the fullest rank", ["part", "bytes", "share"], rows, "; ".join(facts))
+
+
+def _budget(assessment: Assessment) -> Section:
+    ring = assessment.estimate.ring
+    if ring.hop_time is None:
+        return Section("Step budget", [], [])
+    train = assessment.scenario.workload.phase == "train"
+    rows = [
+        ["block of a rank", show(ring.block_tokens, "token") + " tokens"],
+        ["compute of a step", f"{show(ring.step_attention_time, 's')} ({show(ring.step_flops, 'FLOP')})"],
+        [
+            "transfer of a step",
+            f"{show(ring.hop_time, 's')} ({show(ring.hop_bytes, 'B')} over {ring.link})",
+        ],
+        [
+            "margin",
+            f"{show(ring.overlap_margin, 'x')} achieved, {show(ring.overlap_margin_nominal, 'x')} nominal"
+            + (f", {show(ring.overlap_margin_backward, 'x')} backward" if train else ""),
+        ],
+        ["layer", f"{show(ring.time_forward, 's')}, {show(ring.exposed_time, 's')} of it exposed"],
+    ]
+    if ring.min_block_tokens is not None:
+        rows.append(
+            [
+                "smallest block",
+                f"{ring.min_block_tokens:,} tokens at margin 1,"
+                f" {ring.min_block_tokens_hidden:,} at 1.25",
+            ]
+        )
+        window = assessment.summary.cp_sizes
+        rows.append(
+            [
+                "cp sizes that fit and hide",
+                f"{window[0]:,} to {window[1]:,}"
+                if window
+                else f"none: fits from {cell(assessment.estimate.memory.min_cp_size, 'rank')},"
+                f" hides to {ring.max_cp_size:,}",
+            ]
+        )
+    return Section(f"Step budget: {ring.verdict}", ["widest full-attention layer", "value"], rows)
+
+
+def _alternatives(assessment: Assessment) -> Section:
+    rows = []
+    for row in assessment.estimate.alternatives:
+        why = "best" if row.best else "; ".join(row.reasons) or ("" if row.fits else "does not fit")
+        shape = f"{row.comm_type} {row.ulysses_size}x{row.ring_size}" if row.comm_type == "a2a+p2p" else row.comm_type  # fmt: skip
+        rows.append(
+            [
+                shape,
+                show(row.bytes_sent_forward, "B"),
+                show(row.bytes_sent_backward, "B"),
+                show(row.memory_bytes, "B"),
+                cell(row.time_forward, "s"),
+                cell(row.exposed_time, "s"),
+                why,
+            ]
+        )
+    columns = ["way", "sent", "backward", "memory", "layer", "exposed", ""]
+    return Section("Ways to share the sequence, per rank and layer", columns, rows)
+
+
+def _communication(assessment: Assessment) -> Section:
+    rows = [
+        [row.axis, row.link, show(row.bytes, "B"), cell(row.time, "s"), cell(row.exposed_time, "s"), show(row.latencies, "1")]  # fmt: skip
+        for row in assessment.estimate.communication
+    ]
+    return Section(
+        "Communication of one rank, all its layers",
+        ["axis", "link", "bytes", "time", "exposed", "latencies"],
+        rows,
+    )
+
+
+def _utilization(assessment: Assessment) -> Section:
+    used = assessment.estimate.utilization
+    if assessment.scenario.mesh.cp_size == 1 or assessment.scenario.workload.phase == "decode":
+        return Section("Causal mask", [], [])
+    rows = [
+        [name, show(part.exact, "%"), show(part.block_granular, "%")]
+        for name, part in (
+            ("contiguous", used.contiguous),
+            ("zigzag", used.zigzag),
+            ("striped", used.striped),
+        )
+    ]
+    return Section("Causal mask: useful attention time", ["partition", "exact pairs", "whole blocks"], rows)
+
+
+def _decode(assessment: Assessment) -> Section:
+    decode = assessment.estimate.decode
+    if assessment.scenario.workload.phase == "train":
+        return Section("Decode", [], [])
+    stay, rotate = decode.stationary_kv, decode.rotate_kv
+    rows = [
+        ["read the rank's cache", "-", show(decode.kv_read_time, "s")],
+        [
+            f"K/V stationary ({stay.latencies} latencies)",
+            show(stay.bytes_sent, "B"),
+            show(stay.time, "s"),
+        ],
+        ["K/V rotating", show(rotate.bytes_sent, "B"), show(rotate.time, "s")],
+    ]
+    prefix = assessment.estimate.cached_prefix
+    if prefix is not None:
+        rows += [
+            ["prefill, pass-KV", show(prefix.pass_kv.bytes_sent, "B"), show(prefix.pass_kv.time, "s")],
+            ["prefill, pass-Q", show(prefix.pass_q.bytes_sent, "B"), show(prefix.pass_q.time, "s")],
+        ]
+    if assessment.scenario.mesh.cp_size == 1:
+        rows = rows[:1]
+    return Section("A decode step over this context, per rank and layer", ["", "sent", "time"], rows)
+
+
+def _timeline(assessment: Assessment) -> Section:
+    rows = [
+        [row.steps, show(row.compute_time, "s"), cell(row.transfer_time, "s"), "transfer" if row.waits else "compute"]  # fmt: skip
+        for row in assessment.estimate.timeline
+    ]
+    return Section("Timeline of the layer, busiest rank", ["steps", "compute", "transfer", "bound by"], rows)
+
+
+def _findings(assessment: Assessment) -> Section:
+    rows = [[f.code, f.severity, f"{f.message}: {f.hint}"] for f in assessment.findings]
+    return Section("Findings", ["code", "", "what, and the cure"], rows)

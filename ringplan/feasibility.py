@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ringplan.specs.scenario import Scenario
+
+
+#: What each rule looks at.
+CODES: Final = {
+    "RP101": "New tokens divide evenly over the ranks, twice over for zigzag.",
+    "RP102": "Tensor parallelism divides the query heads.",
+    "RP103": "Tensor parallelism divides the KV heads, or is a multiple of them.",
+    "RP104": "Ulysses divides the query heads of a rank.",
+    "RP105": "Ulysses divides the KV heads of a rank.",
+    "RP106": "Every pipeline stage has a layer.",
+    "RP107": "Expert parallelism divides the experts.",
+}
 
 
 class Reason(NamedTuple):

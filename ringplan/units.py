@@ -91,6 +91,8 @@ def parse_tokens(text: str) -> int:
     (131072, 1572864, 1000000)
     """
     match = _TOKENS.fullmatch(text.strip())
+    if text.strip().startswith("-"):
+        raise UnitError(f"'{text}' is negative", hint="write a positive number of tokens")
     if match is None:
         raise UnitError(
             f"'{text}' is not a token count",

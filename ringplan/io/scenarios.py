@@ -215,6 +215,9 @@ def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSp
     if path is not None:
         name, config = read_model(path)
     config.overlay(changes)
+    weights = tree.branch("workload")
+    if "weights_dtype" in weights.values:
+        config.put("weights_dtype", weights.values["weights_dtype"], weights.origins["weights_dtype"])
     read = read_config(config, name=name)
     for key, _ in leaves(changes.values):
         if key not in read.keys:

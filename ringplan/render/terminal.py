@@ -28,26 +28,27 @@ def report(assessment: Assessment, *, timeline: bool = False) -> Group:
         Text(subtitle(assessment), style="dim"),
     ]
     for section in sections(assessment, timeline=timeline):
-        parts += ["", Text(section.title, style="bold"), _table(section)]
+        parts += ["", Text(section.title, style="bold"), table(section)]
         if section.note:
             parts.append(Text(section.note))
     return Group(*parts)
 
 
-def _table(section: Section) -> Table:
-    table = Table(
+def table(section: Section) -> Table:
+    """Return a section as a table, numbers to the right."""
+    made = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
     )
     for index, column in enumerate(section.columns):
         words = index == 0 or column in ("value", "", "what, and the cure", "link", "bound by")
-        table.add_column(
+        made.add_column(
             column,
             justify="left" if words else "right",
             no_wrap=index == 0 or not words,
             overflow="fold",
         )
     for row in section.rows:
-        table.add_row(*(Text(text) for text in row))
-    return table
+        made.add_row(*(Text(text) for text in row))
+    return made

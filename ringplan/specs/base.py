@@ -23,16 +23,16 @@ def _quantity(dimension: str, given: object) -> float:
 
 
 def _tokens(given: object) -> object:
-    if isinstance(given, float) and given.is_integer():
-        given = int(given)
-    if isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool)):
-        return units.parse_tokens(str(given)) if not str(given).startswith("-") else given
+    if isinstance(given, str) or type(given) is int:
+        return units.parse_tokens(str(given))
     return given
 
 
 def quantity(dimension: str) -> Any:
     """Accept ``"450 GB/s"`` and keep 450e9; refuse a bare number, whose unit is a guess."""
-    return BeforeValidator(lambda given: _quantity(dimension, given))
+    return BeforeValidator(
+        lambda given: _quantity(dimension, given), json_schema_input_type=str
+    )
 
 
 def unit(symbol: str) -> dict[str, Any]:
@@ -48,6 +48,7 @@ FlopsPerSecond = Annotated[
     float, quantity("FLOP/s"), Field(gt=0, lt=1e21, json_schema_extra=unit("FLOP/s"))
 ]
 Seconds = Annotated[float, quantity("s"), Field(ge=0, lt=3600, json_schema_extra=unit("s"))]
-Tokens = Annotated[int, BeforeValidator(_tokens), Field(gt=0, json_schema_extra=unit("token"))]
-TokensOrNone = Annotated[int, BeforeValidator(_tokens), Field(ge=0, json_schema_extra=unit("token"))]
-GroupSize = Annotated[int, Field(ge=1, le=2**20, json_schema_extra=unit("rank"))]
+_TOKENS = BeforeValidator(_tokens, json_schema_input_type=int | str)
+Tokens = Annotated[int, _TOKENS, Field(gt=0, json_schema_extra=unit("token"))]
+TokensOrNone = Annotated[int, _TOKENS, Field(ge=0, json_schema_extra=unit("token"))]
+GroupSize = Annotated[int, Field(strict=True, ge=1, le=2**20, json_schema_extra=unit("rank"))]

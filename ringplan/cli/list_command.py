@@ -1,0 +1,27 @@
+"""``ringplan list``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ringplan import catalogue
+from ringplan.render.sections import Section
+from ringplan.render.terminal import table
+
+
+class Shelf(StrEnum):
+    """What can be listed."""
+
+    MODELS = "models"
+    HARDWARE = "hardware"
+    SCHEDULES = "schedules"
+    CHECKS = "checks"
+
+
+def run(shelf: Annotated[Shelf, typer.Argument(help="What to list.")]) -> None:
+    """List the models, hardware profiles, schedules or checks that ringplan knows."""
+    Console(highlight=False).print(table(Section(*catalogue.listing(shelf.value))))

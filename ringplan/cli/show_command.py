@@ -1,0 +1,23 @@
+"""``ringplan show``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ringplan import catalogue
+from ringplan.render.sections import Section
+from ringplan.render.terminal import table
+
+
+def run(name: Annotated[str, typer.Argument(help="A name from ringplan list, or a formula.")]) -> None:
+    """Show a model, a hardware profile, a schedule, a check or a formula, with its sources."""
+    console = Console(highlight=False)
+    for part in catalogue.entry(name):
+        console.print(Text(part.title, style="bold"))
+        if part.rows:
+            console.print(table(Section(*part)))
+        console.print()

@@ -1,0 +1,138 @@
+"""JSON Schemas of what ringplan reads and writes, made from the specs and the registry."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ringplan.assess import Summary
+from ringplan.checks import Finding
+from ringplan.estimation.metrics import block_of, describe, hints
+from ringplan.estimation.results import Estimate
+from ringplan.specs.hardware import HardwareProfile
+from ringplan.specs.mesh import Mesh
+from ringplan.specs.workload import Workload
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_WORDS = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the schema of a scenario file."""
+    blocks = {
+        "model": _based("A model: a name, a path, or a base and Hugging Face's own fields.", {}),
+        "hardware": _based(
+            "A device: a name, a path, or a base and what differs.", _partial(HardwareProfile)
+        ),
+        "mesh": Mesh.model_json_schema(),
+        "workload": Workload.model_json_schema(),
+    }
+    defs: dict[str, Any] = {}
+    for block in blocks.values():
+        defs |= block.pop("$defs", {})
+    return {
+        "$schema": _DRAFT,
+        "title": "ringplan scenario",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": blocks,
+        "$defs": defs,
+    }
+
+
+def _based(description: str, block: dict[str, Any]) -> dict[str, Any]:
+    """A name, or a block that builds on one."""
+    properties = {"base": {"type": "string", "description": "Shipped name, or path of a file."}}
+    made = {"type": "object", **block, "properties": {**properties, **block.get("properties", {})}}
+    defs = made.pop("$defs", {})
+    return {"description": description, "anyOf": [{"type": "string"}, made], "$defs": defs}
+
+
+def _partial(spec: type[HardwareProfile]) -> dict[str, Any]:
+    """Schema of a spec of which any part may be left to the base."""
+    made = spec.model_json_schema()
+    for block in (made, *made.get("$defs", {}).values()):
+        if block.get("title") != "Source":
+            block.pop("required", None)
+    return made
+
+
+def estimate_schema() -> dict[str, Any]:
+    """Return the schema of ``ringplan estimate --format json``, unit and scope of every number."""
+    return {
+        "$schema": _DRAFT,
+        "title": "ringplan estimate",
+        "type": "object",
+        "required": ["format_version", "ringplan_version", "summary", "scenario", "inputs", "estimate", "findings"],  # fmt: skip
+        "properties": {
+            "format_version": {"const": 1},
+            "ringplan_version": {"type": "string"},
+            "summary": TypeAdapter(Summary).json_schema(),
+            "scenario": {"type": "object", "description": "The scenario as understood."},
+            "inputs": {
+                "type": "array",
+                "description": "Every value of the scenario, with who gave it.",
+                "items": {
+                    "type": "object",
+                    "required": ["path", "value", "unit", "origin", "source"],
+                    "properties": {
+                        "path": {"type": "string"},
+                        "value": {},
+                        "unit": {"type": "string"},
+                        "origin": {"type": "string"},
+                        "source": {"type": ["string", "null"]},
+                    },
+                },
+            },
+            "estimate": _block(Estimate),
+            "findings": {"type": "array", "items": TypeAdapter(Finding).json_schema()},
+            "explain": {"type": "object", "description": "With --explain: derivation by metric."},
+        },
+    }
+
+
+def _block(block: type[Any]) -> dict[str, Any]:
+    types_of = hints(block)
+    properties = {field.name: _field(field, types_of[field.name]) for field in fields(block)}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def _field(field: Any, hint: Any) -> dict[str, Any]:
+    about, unit, scope, formulas = describe(field)
+    inner = block_of(hint)
+    if inner is not None:
+        made = _block(inner)
+        if typing.get_origin(hint) is tuple:
+            return {"description": about, "type": "array", "items": made}
+        if isinstance(hint, types.UnionType):
+            return {"description": about, "anyOf": [made, {"type": "null"}]}
+        return {"description": about, **made}
+    made = {"description": about, **_type(hint)}
+    if unit:
+        made["unit"] = unit
+        made["scope"] = scope
+    if formulas:
+        made["formulas"] = [formula.name for formula in formulas]
+        made["equation"] = formulas[0].equation
+    return made
+
+
+def _type(hint: Any) -> dict[str, Any]:
+    if hint is Any:
+        return {"type": ["number", "null"]}
+    if typing.get_origin(hint) is tuple:
+        return {"type": "array", "items": {"type": "string"}}
+    if typing.get_origin(hint) is dict:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    if isinstance(hint, types.UnionType):
+        return {"type": [_WORDS.get(part, "null") for part in hint.__args__]}
+    return {"type": _WORDS[hint]}

@@ -10,12 +10,12 @@ from ringplan.errors import SpecError, nearest
 from ringplan.estimation import core
 from ringplan.estimation.metrics import metrics
 from ringplan.io import scenarios
-from ringplan.io.scenarios import Loaded
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.workload import Workload
 
 if TYPE_CHECKING:
     from ringplan.costs.formula import Known
+    from ringplan.io.scenarios import Loaded
 
 
 def load(

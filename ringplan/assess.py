@@ -88,4 +88,6 @@ def _headline(made: Estimate) -> str:
         case "exposed":
             return f"{room}; ring exposed: the schedule does not overlap"
         case verdict:
-            return f"{room}; ring {verdict}, margin {show(ring.overlap_margin, 'x')} over {ring.link}"
+            return (
+                f"{room}; ring {verdict}, margin {show(ring.overlap_margin, 'x')} over {ring.link}"
+            )

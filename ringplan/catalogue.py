@@ -129,7 +129,9 @@ def _model(path: Path) -> list[Table]:
     name, config = read_model(path)
     model = read_config(config, name=name).spec
     title = str(read_document(path).values.get("title", name))
-    fields = [[key, _text(value), config.origins[key].source] for key, value in leaves(config.values)]
+    fields = [
+        [key, _text(value), config.origins[key].source] for key, value in leaves(config.values)
+    ]
     facts = [
         ["parameters", f"{model.num_parameters:,}"],
         ["K/V a token, bf16", f"{kv_bytes_per_token(model):,} B"],
@@ -179,5 +181,5 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {each}" for key, each in value.items())
     if isinstance(value, list):
-        return f"{value[0]}, ... ({len(value)})" if len(value) > 8 else ", ".join(map(str, value))  # noqa: PLR2004
+        return f"{value[0]}, ... ({len(value)})" if len(value) > 8 else ", ".join(map(str, value))
     return str(value)

@@ -49,10 +49,13 @@ def rp110(scenario: Scenario, estimate: Estimate) -> Finding | None:
         hint = f"--cp {_power_of_two(memory.min_cp_size)} fits ({memory.min_cp_size} is the least)"
         if memory.max_seq_len:
             hint += f", or --seq-len {memory.max_seq_len} at this mesh"
-    elif scenario.workload.phase == "train" and mesh.zero_stage < 3:  # noqa: PLR2004
+    elif scenario.workload.phase == "train" and mesh.zero_stage < 3:
         hint = "context parallelism cuts no weights: --set mesh.zero_stage=3, more --tp or --pp"
     else:
-        hint = f"context parallelism cuts no weights: --tp {2 * mesh.tp_size}, or --pp {2 * mesh.pp_size}"
+        hint = (
+            "context parallelism cuts no weights:"
+            f" --tp {2 * mesh.tp_size}, or --pp {2 * mesh.pp_size}"
+        )
     return Finding(
         "RP110",
         "error",
@@ -95,19 +98,26 @@ def rp202(scenario: Scenario, estimate: Estimate) -> Finding | None:
 
 
 def _worst_margin(estimate: Estimate) -> float:
-    margins = [estimate.ring.overlap_margin, estimate.ring.overlap_margin_backward]
+    ring = estimate.ring
+    margins: list[float | None] = [ring.overlap_margin, ring.overlap_margin_backward]
     return min(margin for margin in margins if margin is not None)
 
 
 def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
     ring = estimate.ring
     hint = (
-        f"a block of {ring.min_block_tokens_hidden:,} tokens hides it: at most --cp {ring.max_cp_size}"
-        f" at this context"
+        f"a block of {ring.min_block_tokens_hidden:,} tokens hides it:"
+        f" at most --cp {ring.max_cp_size} at this context"
     )
     best = _best(estimate)
-    if best is not None and best.comm_type != "p2p" and best.ulysses_size != scenario.mesh.ulysses_size:
-        hint += f"; or --ulysses {best.ulysses_size}" if best.ulysses_size > 1 else "; or all-gather"
+    if (
+        best is not None
+        and best.comm_type != "p2p"
+        and best.ulysses_size != scenario.mesh.ulysses_size
+    ):
+        hint += (
+            f"; or --ulysses {best.ulysses_size}" if best.ulysses_size > 1 else "; or all-gather"
+        )
         hint += f" ({show(best.time_forward, 's')} a layer against {show(ring.time_forward, 's')})"
     return hint
 
@@ -119,7 +129,12 @@ def _best(estimate: Estimate) -> Alternative | None:
 def rp203(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """Contiguous blocks under a causal mask leave early ranks idle."""
     mesh, work = scenario.mesh, scenario.workload
-    if mesh.partition != "contiguous" or not work.causal or mesh.ring_size == 1 or work.phase == "decode":
+    if (
+        mesh.partition != "contiguous"
+        or not work.causal
+        or mesh.ring_size == 1
+        or work.phase == "decode"
+    ):
         return None
     used = estimate.utilization.contiguous.exact
     return Finding(
@@ -134,7 +149,11 @@ def rp204(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The model and its context fit without context parallelism."""
     if scenario.mesh.cp_size == 1 or estimate.memory.min_cp_size != 1:
         return None
-    what = "one device" if scenario.mesh.tp_size == 1 else f"{scenario.mesh.tp_size} tensor-parallel ranks"
+    what = (
+        "one device"
+        if scenario.mesh.tp_size == 1
+        else f"{scenario.mesh.tp_size} tensor-parallel ranks"
+    )
     return Finding(
         "RP204",
         "info",
@@ -150,7 +169,7 @@ def rp205(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: AR
     return Finding(
         "RP205",
         "info",
-        "a CPU computes so slowly that any network hides the ring: the bottleneck moved, it did not go",
+        "a CPU computes so slowly that any network hides the ring: the bottleneck is still there",
         "on one box: sliding-window attention, a quantised KV cache (--kv-dtype fp8), eviction",
     )
 
@@ -175,23 +194,29 @@ def rp207(scenario: Scenario, estimate: Estimate) -> Finding | None:
     if ring.verdict not in ("hidden", "marginal") or scenario.workload.phase == "decode":
         return None
     share = ring.exposed_time / ring.time_forward if ring.time_forward else 0
-    if share <= 0.05:  # noqa: PLR2004 - five per cent of the pass
+    if share <= 0.05:
         return None
     return Finding(
         "RP207",
         "warning",
-        f"{show(share, '%')} of the attention pass is exposed all the same: first hop or all-to-all",
-        "a bigger block, or a smaller --ulysses",
+        f"{show(share, '%')} of the attention pass is exposed all the same",
+        "the first hop, or the all-to-alls: a bigger block, or a smaller --ulysses",
     )
 
 
 def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The order of the mesh gives an axis a slower link than it could have."""
-    slow = [row.axis for row in estimate.communication if row.axis == "tp" and row.link == "scale_out"]
+    slow = [
+        row.axis for row in estimate.communication if row.axis == "tp" and row.link == "scale_out"
+    ]
     if not slow:
         return None
     domain = scenario.hardware.scale_up.domain_size
-    cure = "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'" if scenario.mesh.order[0] != "tp" else f"--tp {domain}"
+    cure = (
+        "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'"
+        if scenario.mesh.order[0] != "tp"
+        else f"--tp {domain}"
+    )
     return Finding(
         "RP208",
         "warning",
@@ -222,7 +247,7 @@ def rp210(scenario: Scenario, estimate: Estimate) -> Finding | None:
     return Finding(
         "RP210",
         "info",
-        f"sliding-window layers see {min(windows):,} tokens, yet the ring carries all blocks to them",
+        f"sliding-window layers see {min(windows):,} tokens, yet the ring carries whole blocks",
         "an implementation that trims the window sends its tokens to the neighbour only",
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ringplan.specs.model import LayerKind
     from ringplan.specs.scenario import Scenario
 
 
@@ -124,7 +125,10 @@ def _pipeline(scenario: Scenario) -> Iterator[Reason]:
     layers = scenario.model.num_hidden_layers
     if scenario.mesh.pp_size > layers:
         yield Reason(
-            "RP106", f"pp_size={scenario.mesh.pp_size} is more than {layers} layers", f"--pp {layers}", "too many stages"
+            "RP106",
+            f"pp_size={scenario.mesh.pp_size} is more than {layers} layers",
+            f"--pp {layers}",
+            "too many stages",
         )
 
 
@@ -132,7 +136,9 @@ def _experts(scenario: Scenario) -> Iterator[Reason]:
     ep_size = scenario.mesh.ep_size
     experts = next((t.shape[0] for t in scenario.model.tensors if t.split == "expert"), 0)
     if ep_size > 1 and experts == 0:
-        yield Reason("RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1", "no experts")
+        yield Reason(
+            "RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1", "no experts"
+        )
     elif ep_size > 1 and experts % ep_size:
         yield Reason(
             "RP107",
@@ -142,9 +148,9 @@ def _experts(scenario: Scenario) -> Iterator[Reason]:
         )
 
 
-def _kinds(scenario: Scenario) -> list:  # type: ignore[type-arg]
+def _kinds(scenario: Scenario) -> list[LayerKind]:
     """Kinds that differ in their heads; rules are told once for each."""
-    seen = {}
+    seen: dict[tuple[int, int], LayerKind] = {}
     for kind in scenario.model.kinds:
         seen.setdefault((kind.num_attention_heads, kind.num_key_value_heads), kind)
     return list(seen.values())

@@ -28,8 +28,11 @@ EXAMPLES: Final = {
     "FLOP/s": "989 TFLOP/s",
     "s": "5 us",
 }
-_QUANTITY: Final = re.compile(r"\s*(?P<number>[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*", re.I)  # fmt: skip
-_TOKENS: Final = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.I)
+_QUANTITY: Final = re.compile(
+    r"\s*(?P<number>[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*",
+    re.IGNORECASE,
+)
+_TOKENS: Final = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.IGNORECASE)
 _TOKEN_FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 MAX_TOKENS: Final = 2**40
 
@@ -124,12 +127,12 @@ def show(value: float, unit: str) -> str:
         case "token" | "1" | "rank" | "hop" | "layer":
             return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
         case "x":
-            return f"{value:,.0f}x" if value >= 100 else f"{value:#.3g}x"  # noqa: PLR2004
+            return f"{value:,.0f}x" if value >= 100 else f"{value:#.3g}x"
         case "%":
             return f"{100 * value:.1f} %"
-        case "s" if value >= 3600:  # noqa: PLR2004
+        case "s" if value >= 3600:
             return f"{value / 3600:,.2f} h"
-        case "s" if value >= 100:  # noqa: PLR2004
+        case "s" if value >= 100:
             return f"{value:,.0f} s"
         case _:
             return Quantity(value, units=unit).render(prec=2, strip_zeros=False)

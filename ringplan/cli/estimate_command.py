@@ -30,7 +30,8 @@ class Format(StrEnum):
 
 def run(
     scenario: Annotated[
-        Path | None, typer.Argument(help="Scenario file; flags alone do as well.", show_default=False)
+        Path | None,
+        typer.Argument(help="Scenario file; flags alone do as well.", show_default=False),
     ] = None,
     *,
     model: Annotated[
@@ -66,7 +67,8 @@ def run(
         str | None, typer.Option(metavar="NAME", help="Whose ring: ringplan list schedules.")
     ] = None,
     weights_dtype: Annotated[
-        str | None, typer.Option(metavar="DTYPE", help="bf16, fp8, int4, ...: instead of the model's.")
+        str | None,
+        typer.Option(metavar="DTYPE", help="bf16, fp8, int4, ...: instead of the model's."),
     ] = None,
     kv_dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="Format of the KV cache.")
@@ -85,7 +87,9 @@ def run(
         str | None,
         typer.Option(metavar="all|METRIC", help="Show the work: equation, inputs, sources."),
     ] = None,
-    timeline: Annotated[bool, typer.Option("--timeline", help="Show the steps of the ring.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Show the steps of the ring.")
+    ] = False,
 ) -> None:
     """
     Estimate one scenario: does it fit, is the ring hidden, what to change.
@@ -129,7 +133,7 @@ def run(
 
 
 def _derivations(loaded: Loaded, assessment: Assessment, wanted: str) -> dict[str, Known | str]:
-    """Derivations of the metrics whose name is, or starts with, the wanted one; reasons for nulls."""
+    """Derivations of a metric or of all below a name; for a null, why it is one."""
     from ringplan.api import explained  # noqa: PLC0415 - only --explain derives
 
     known: dict[str, Known | str] = {**explained(loaded), **assessment.estimate.not_counted}
@@ -153,8 +157,10 @@ def _explanation(derivations: dict[str, Known | str]) -> str:
     explainer = Explainer()
     lines: list[str] = []
     for metric, known in derivations.items():
-        lines += [f"{metric}: not counted, {known}"] if isinstance(known, str) else explainer.lines(metric, known)  # fmt: skip
-        lines.append("")
+        if isinstance(known, str):
+            lines += [f"{metric}: not counted, {known}", ""]
+        else:
+            lines += [*explainer.lines(metric, known), ""]
     return "\n".join(lines)
 
 
@@ -188,7 +194,9 @@ def _text(
         case Format.MARKDOWN | Format.TABLE:
             head = [f"# {sections.headline(assessment)}", "", sections.subtitle(assessment)]
             parts = sections.sections(assessment, timeline=timeline)
-            text = documents.to_markdown([(p.title, p.columns, p.rows, p.note) for p in parts], head)
+            text = documents.to_markdown(
+                [(p.title, p.columns, p.rows, p.note) for p in parts], head
+            )
             if derivations is not None:
                 text += f"\n## Derivations\n\n```text\n{_explanation(derivations)}```\n"
             return text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from ringplan.io.writing import write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def deliver(text: str, output: Path | None) -> None:

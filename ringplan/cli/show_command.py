@@ -13,7 +13,9 @@ from ringplan.render.sections import Section
 from ringplan.render.terminal import table
 
 
-def run(name: Annotated[str, typer.Argument(help="A name from ringplan list, or a formula.")]) -> None:
+def run(
+    name: Annotated[str, typer.Argument(help="A name from ringplan list, or a formula.")],
+) -> None:
     """Show a model, a hardware profile, a schedule, a check or a formula, with its sources."""
     console = Console(highlight=False)
     for part in catalogue.entry(name):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
 from ringplan.costs.numeric import Number, interpolate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @formula(
@@ -62,9 +65,7 @@ def tile_efficiency(
     return interpolate(query_tokens, sizes, shares)
 
 
-@formula(
-    equation="F = eta F_peak", unit="FLOP/s", scope="rank", source="dense peak of the profile"
-)
+@formula(equation="F = eta F_peak", unit="FLOP/s", scope="rank", source="dense peak of the profile")
 def achieved_rate(*, peak: Number, efficiency: Number) -> Number:
     """
     FLOPs per second that a kernel really reaches.
@@ -75,9 +76,7 @@ def achieved_rate(*, peak: Number, efficiency: Number) -> Number:
     return peak * efficiency
 
 
-@formula(
-    equation="c = FLOP / F", unit="s", scope="rank, layer, step", source="definition"
-)
+@formula(equation="c = FLOP / F", unit="s", scope="rank, layer, step", source="definition")
 def compute_time(*, flops: Number, flops_per_second: Number) -> Number:
     """
     Time of some work at an achieved rate.

@@ -26,7 +26,8 @@ def tensor_parallel_bytes(
     Bytes that one rank sends in the tensor-parallel all-reduces of all layers.
 
     >>> tensor_parallel_bytes(
-    ...     layers=1, tp_size=8, batch_size=1, tokens=8192, hidden_size=4096, element_bytes=2, passes=1
+    ...     layers=1, tp_size=8, batch_size=1, tokens=8192, hidden_size=4096, element_bytes=2,
+    ...     passes=1
     ... )
     234881024
     """
@@ -82,9 +83,7 @@ def pipeline_bytes(
     scope="rank, pass",
     source="an all-gather or a reduce-scatter over N ranks (ZeRO, Rajbhandari et al. 2020)",
 )
-def shard_collective_bytes(
-    *, group_size: Number, gathered_bytes: Number, passes: Number
-) -> Number:
+def shard_collective_bytes(*, group_size: Number, gathered_bytes: Number, passes: Number) -> Number:
     """
     Bytes that one rank sends to gather, or reduce-scatter, something N ranks share.
 
@@ -96,9 +95,7 @@ def shard_collective_bytes(
     return divide((group_size - 1) * gathered_bytes * passes, group_size)
 
 
-@formula(
-    equation="passes (N - 1)", unit="1", scope="rank, pass", source="ring algorithm"
-)
+@formula(equation="passes (N - 1)", unit="1", scope="rank, pass", source="ring algorithm")
 def shard_collective_latencies(*, group_size: Number, passes: Number) -> Number:
     """
     Hops, one after another, of all-gathers and reduce-scatters.

@@ -120,7 +120,8 @@ def pass_q_block_bytes(
     Bytes of one rank's queries, or of one partial output that comes back with its statistic.
 
     >>> pass_q_block_bytes(
-    ...     batch_size=1, query_tokens=8, num_heads=2, elements=128, element_bytes=2, statistic_bytes=4
+    ...     batch_size=1, query_tokens=8, num_heads=2, elements=128, element_bytes=2,
+    ...     statistic_bytes=4
     ... )
     4160
     """

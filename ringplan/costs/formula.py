@@ -67,7 +67,7 @@ class Formula(Generic[P]):
         """Compute; from `Known` numbers, return one that shows the work."""
         first = next(iter(inputs.values()))  # all numbers of an estimate are Known, or none is
         if type(first) is Known or (type(first) is tuple and type(first[0]) is Known):
-            return self._known(inputs)
+            return self._known(inputs)  # type: ignore[no-any-return]
         return self.function(*args, **inputs)
 
     def _known(self, inputs: dict[str, Any]) -> Any:

@@ -7,7 +7,10 @@ from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, w
 
 
 @formula(
-    equation="N' = m ceil(N / m)", unit="token", scope="sequence", source="divisibility of the partition"
+    equation="N' = m ceil(N / m)",
+    unit="token",
+    scope="sequence",
+    source="divisibility of the partition",
 )
 def padded_tokens(*, new_tokens: Number, multiple: Number) -> Number:
     """
@@ -99,7 +102,7 @@ def ring_query_heads(*, num_heads: Number, ulysses_size: Number) -> Number:
     equation="max(g, u) / u",
     unit="1",
     scope="rank, layer",
-    source="Ulysses with fewer KV heads than ranks replicates them (DeepSpeed's UlyssesSPAttentionHF)",
+    source="fewer KV heads than ranks are replicated (DeepSpeed's UlyssesSPAttentionHF)",
 )
 def ring_kv_heads(*, num_kv_heads: Number, ulysses_size: Number) -> Number:
     """
@@ -155,9 +158,7 @@ def fits_domain(*, span: Number, domain_size: Number, world_size: Number) -> Num
     >>> fits_domain(span=6, domain_size=8, world_size=48)
     0
     """
-    aligned = maximum(
-        where(domain_size % span == 0, 1, 0), where(world_size <= domain_size, 1, 0)
-    )
+    aligned = maximum(where(domain_size % span == 0, 1, 0), where(world_size <= domain_size, 1, 0))
     return minimum(aligned, where(span <= domain_size, 1, 0))
 
 
@@ -178,7 +179,10 @@ def of_slowest_link(*, inside: Number, scale_up: Number, scale_out: Number) -> N
 
 
 @formula(
-    equation="W = eta W_nominal", unit="B/s", scope="rank", source="measured share of the nominal rate"
+    equation="W = eta W_nominal",
+    unit="B/s",
+    scope="rank",
+    source="measured share of the nominal rate",
 )
 def achieved_bandwidth(*, bandwidth: Number, efficiency: Number) -> Number:
     """

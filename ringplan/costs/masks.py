@@ -14,9 +14,7 @@ from ringplan.costs.numeric import Number, divide, maximum, minimum
 COUNTED = "counted; the NumPy ring is the witness"
 
 
-@formula(
-    equation="pairs = q n", unit="pair", scope="rank, sequence, layer, step", source=COUNTED
-)
+@formula(equation="pairs = q n", unit="pair", scope="rank, sequence, layer, step", source=COUNTED)
 def full_pairs(*, query_tokens: Number, block_tokens: Number) -> Number:
     """
     Pairs of one step without a mask.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
 from ringplan.costs.numeric import Number, ceil_div, divide, floor, maximum, minimum, ratio, where
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COUNTED = "counted"
 
@@ -28,7 +31,11 @@ def cached_elements(*, num_kv_heads: Number, head_dim: Number, v_head_dim: Numbe
     source="layers that attend to the whole context",
 )
 def kv_bytes_per_token(
-    *, layers: Sequence[Number], elements: Sequence[Number], grows: Sequence[Number], element_bytes: Number
+    *,
+    layers: Sequence[Number],
+    elements: Sequence[Number],
+    grows: Sequence[Number],
+    element_bytes: Number,
 ) -> Number:
     """
     Bytes that one more token of context adds to the cache of all layers.
@@ -57,16 +64,16 @@ def kv_constant_bytes(
     """
     Bytes of a sequence in layers that do not grow with the context; a window of 0 is none.
 
-    >>> kv_constant_bytes(layers=(2, 2), elements=(4, 4), windows=(0, 8), seq_len=99, element_bytes=2)
+    >>> kv_constant_bytes(
+    ...     layers=(2, 2), elements=(4, 4), windows=(0, 8), seq_len=99, element_bytes=2
+    ... )
     128
     """
     kinds = zip(layers, elements, windows, strict=True)
     return sum(count * each * minimum(seq_len, w) for count, each, w in kinds) * element_bytes
 
 
-@formula(
-    equation="dp B (S k + C)", unit="B", scope="job", source="every sequence of every replica"
-)
+@formula(equation="dp B (S k + C)", unit="B", scope="job", source="every sequence of every replica")
 def kv_bytes(
     *,
     dp_size: Number,
@@ -180,7 +187,9 @@ def rank_kv_bytes(
     """
     Bytes of the KV cache on one rank.
 
-    >>> rank_kv_bytes(batch_size=1, layers=(32,), tokens=(16384,), elements=(2048,), element_bytes=2)
+    >>> rank_kv_bytes(
+    ...     batch_size=1, layers=(32,), tokens=(16384,), elements=(2048,), element_bytes=2
+    ... )
     2147483648
     """
     kinds = zip(layers, tokens, elements, strict=True)
@@ -252,10 +261,18 @@ def working_set_bytes(
 
 
 @formula(
-    equation="L B n D e", unit="B", scope="rank", source="full recompute keeps the input of each layer"
+    equation="L B n D e",
+    unit="B",
+    scope="rank",
+    source="full recompute keeps the input of each layer",
 )
 def boundary_bytes(
-    *, layers: Number, batch_size: Number, tokens: Number, hidden_size: Number, element_bytes: Number
+    *,
+    layers: Number,
+    batch_size: Number,
+    tokens: Number,
+    hidden_size: Number,
+    element_bytes: Number,
 ) -> Number:
     """
     Bytes of the layer inputs that full recompute keeps.
@@ -291,8 +308,8 @@ def kept_activation_bytes(
     Bytes of the activations that training keeps of some layers without recompute.
 
     >>> kept_activation_bytes(
-    ...     layers=1, batch_size=1, tokens=1, hidden_size=8, num_heads=2, num_kv_heads=1, head_dim=4,
-    ...     v_head_dim=4, intermediate_size=16, tp_size=1, element_bytes=2
+    ...     layers=1, batch_size=1, tokens=1, hidden_size=8, num_heads=2, num_kv_heads=1,
+    ...     head_dim=4, v_head_dim=4, intermediate_size=16, tp_size=1, element_bytes=2
     ... )
     248
     """
@@ -305,8 +322,8 @@ def kept_activation_bytes(
     equation="B n V/T x bytes",
     unit="B",
     scope="rank, last stage",
-    source="inference: fp32 logits of the last token; training, unfused: 16-bit logits, fp32 copy and "
-    "fp32 gradient, 10 bytes",
+    source="inference: fp32 logits of the last token; training, unfused: 16-bit logits, fp32 copy "
+    "and fp32 gradient, 10 bytes",
 )
 def logits_bytes(
     *, batch_size: Number, tokens: Number, vocab_size: Number, tp_size: Number, bytes_each: Number
@@ -383,9 +400,7 @@ def weights_bytes(
     scope="rank",
     source="ZeRO (Rajbhandari et al. 2020): optimizer from stage 1, gradients from 2",
 )
-def training_state_bytes(
-    *, parameters: Number, bytes_each: Number, shards: Number
-) -> Number:
+def training_state_bytes(*, parameters: Number, bytes_each: Number, shards: Number) -> Number:
     """
     Bytes of gradients, or of master weights and moments, on one rank.
 
@@ -423,7 +438,9 @@ def fits(*, total: Number, capacity: Number) -> Number:
     scope="sequence",
     source="searched; the two bills are the proof",
 )
-def max_seq_len(*, seq_len: Number, total_here: Number, total_beyond: Number, capacity: Number) -> Number:
+def max_seq_len(
+    *, seq_len: Number, total_here: Number, total_beyond: Number, capacity: Number
+) -> Number:
     """
     Longest context that fits with everything else unchanged; 0 if none does.
 
@@ -440,7 +457,9 @@ def max_seq_len(*, seq_len: Number, total_here: Number, total_beyond: Number, ca
     scope="job",
     source="searched; the two bills are the proof",
 )
-def min_cp_size(*, cp_size: Number, total_here: Number, total_below: Number, capacity: Number) -> Number:
+def min_cp_size(
+    *, cp_size: Number, total_here: Number, total_below: Number, capacity: Number
+) -> Number:
     """
     Smallest context-parallel size that fits with everything else unchanged.
 
@@ -458,7 +477,13 @@ def min_cp_size(*, cp_size: Number, total_here: Number, total_below: Number, cap
     source="what is left beside everything else, in tokens of cache",
 )
 def kv_tokens(
-    *, capacity: Number, total: Number, rank_kv: Number, per_token: Number, constant: Number, cp_size: Number
+    *,
+    capacity: Number,
+    total: Number,
+    rank_kv: Number,
+    per_token: Number,
+    constant: Number,
+    cp_size: Number,
 ) -> Number:
     """
     Tokens of context that the free memory of a replica holds.

@@ -9,7 +9,7 @@ the branching is done here.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Number: TypeAlias = float
 _SCALAR = (int, float)
 
 
-def maximum(a: Number, b: Number) -> Number:
+def maximum(a: Any, b: Any) -> Number:
     """
     Return the larger of the two.
 
@@ -35,7 +35,7 @@ def maximum(a: Number, b: Number) -> Number:
     return np.maximum(a, b)  # type: ignore[no-any-return]
 
 
-def minimum(a: Number, b: Number) -> Number:
+def minimum(a: Any, b: Any) -> Number:
     """
     Return the smaller of the two.
 
@@ -49,7 +49,7 @@ def minimum(a: Number, b: Number) -> Number:
     return np.minimum(a, b)  # type: ignore[no-any-return]
 
 
-def where(condition: bool, a: Number, b: Number) -> Number:  # noqa: FBT001
+def where(condition: Any, a: Any, b: Any) -> Number:
     """
     Return ``a`` where the condition holds, else ``b``; both are already computed.
 
@@ -60,20 +60,20 @@ def where(condition: bool, a: Number, b: Number) -> Number:  # noqa: FBT001
         return a if condition else b
     import numpy as np  # noqa: PLC0415 - columns only
 
-    return np.where(condition, a, b)  # type: ignore[return-value]
+    return np.where(condition, a, b)  # type: ignore[no-any-return]
 
 
-def ceil_div(a: Number, b: Number) -> Number:
+def ceil_div(a: Any, b: Any) -> Number:
     """
     Return how many groups of ``b`` hold ``a`` things.
 
     >>> ceil_div(7, 2)
     4
     """
-    return -(-a // b)
+    return -(-a // b)  # type: ignore[no-any-return]
 
 
-def ratio(a: Number, b: Number, *, otherwise: Number) -> Number:
+def ratio(a: Any, b: Any, *, otherwise: Any) -> Number:
     """
     Return a / b, or ``otherwise`` where b is zero.
 
@@ -85,10 +85,10 @@ def ratio(a: Number, b: Number, *, otherwise: Number) -> Number:
     import numpy as np  # noqa: PLC0415 - columns only
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.equal(b, 0), otherwise, np.divide(a, b))  # type: ignore[return-value]
+        return np.where(np.equal(b, 0), otherwise, np.divide(a, b))  # type: ignore[no-any-return]
 
 
-def divide(a: Number, b: Number) -> Number:
+def divide(a: Any, b: Any) -> Number:
     """
     Return a / b; of two integers an integer, where it is one.
 
@@ -97,10 +97,10 @@ def divide(a: Number, b: Number) -> Number:
     """
     if isinstance(a, int) and isinstance(b, int) and not a % b:
         return a // b
-    return a / b
+    return a / b  # type: ignore[no-any-return]
 
 
-def floor(a: Number) -> Number:
+def floor(a: Any) -> Number:
     """
     Round down to a whole number.
 
@@ -114,7 +114,7 @@ def floor(a: Number) -> Number:
     return np.floor(a)  # type: ignore[no-any-return]
 
 
-def log2(a: Number) -> Number:
+def log2(a: Any) -> Number:
     """
     Return the binary logarithm.
 
@@ -128,7 +128,7 @@ def log2(a: Number) -> Number:
     return np.log2(a)  # type: ignore[no-any-return]
 
 
-def sqrt(a: Number) -> Number:
+def sqrt(a: Any) -> Number:
     """
     Return the square root.
 
@@ -142,7 +142,7 @@ def sqrt(a: Number) -> Number:
     return np.sqrt(a)  # type: ignore[no-any-return]
 
 
-def interpolate(size: Number, sizes: Sequence[Number], values: Sequence[Number]) -> Number:
+def interpolate(size: Any, sizes: Sequence[Any], values: Sequence[Any]) -> Number:
     """
     Read a table at a size: straight lines over the logarithm of the size, flat beyond the ends.
 
@@ -155,10 +155,10 @@ def interpolate(size: Number, sizes: Sequence[Number], values: Sequence[Number])
     for low, high, here, there in zip(logs, logs[1:], values, values[1:], strict=False):
         share = ratio(at - low, high - low, otherwise=0)
         result = result + minimum(maximum(share, 0), 1) * (there - here)
-    return result
+    return result  # type: ignore[no-any-return]
 
 
-def smallest(holds: Callable[[Number], bool], *, step: Number, bits: int) -> Number:
+def smallest(holds: Callable[[Any], Any], *, step: Any, bits: int) -> Number:
     """
     Return the smallest positive multiple of ``step`` for which a monotone condition holds.
 
@@ -171,4 +171,4 @@ def smallest(holds: Callable[[Number], bool], *, step: Number, bits: int) -> Num
     for bit in reversed(range(bits + 1)):
         candidate = below + step * 2**bit
         below = where(holds(candidate), below, candidate)
-    return below + step
+    return below + step  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
 from ringplan.costs.numeric import (
@@ -14,6 +14,9 @@ from ringplan.costs.numeric import (
     sqrt,
     where,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LIU = "Liu et al. 2023 (Ring Attention), section 3, for multi-head attention: 4 n d bytes"
 
@@ -37,7 +40,8 @@ def kv_block_bytes(
     Bytes of the keys and values of one rank's tokens in one layer.
 
     >>> kv_block_bytes(
-    ...     batch_size=1, tokens=16384, num_kv_heads=8, head_dim=128, v_head_dim=128, element_bytes=2
+    ...     batch_size=1, tokens=16384, num_kv_heads=8, head_dim=128, v_head_dim=128,
+    ...     element_bytes=2
     ... )
     67108864
     """
@@ -112,7 +116,10 @@ def bytes_of_layers(*, layers: Sequence[Number], layer_bytes: Sequence[Number]) 
 
 
 @formula(
-    equation="x = a + bytes / W", unit="s", scope="rank, layer, step", source="latency plus bandwidth"
+    equation="x = a + bytes / W",
+    unit="s",
+    scope="rank, layer, step",
+    source="latency plus bandwidth",
 )
 def transfer_time(*, transfer_bytes: Number, bandwidth: Number, latency: Number) -> Number:
     """
@@ -174,9 +181,7 @@ def busy_time(*, first_step_time: Number, step_time: Number, ring_size: Number) 
     return first_step_time + (ring_size - 1) * step_time
 
 
-@formula(
-    equation="compute + exposed", unit="s", scope="rank, layer", source="definition"
-)
+@formula(equation="compute + exposed", unit="s", scope="rank, layer", source="definition")
 def pass_time(*, busy_time: Number, exposed_time: Number) -> Number:
     """
     Time of a pass: the compute of the busiest rank and the communication it waits for.
@@ -253,7 +258,6 @@ def min_block_tokens(
     ... )
     334
     """
-
     new_share = new_tokens / seq_len
     per_pair = 2 * batch_size * num_heads * (head_dim + v_head_dim)
     per_token = batch_size * wire_bytes_per_token / bandwidth
@@ -290,8 +294,9 @@ def min_block_tokens_ideal(
     Block at which step and transfer take equally long, at a constant rate.
 
     >>> min_block_tokens_ideal(
-    ...     batch_size=1, num_heads=32, head_dim=128, v_head_dim=128, visible_share=1, ulysses_size=1,
-    ...     wire_bytes_per_token=16384, flops_per_second=1e12, bandwidth=3e9, latency=0
+    ...     batch_size=1, num_heads=32, head_dim=128, v_head_dim=128, visible_share=1,
+    ...     ulysses_size=1, wire_bytes_per_token=16384, flops_per_second=1e12, bandwidth=3e9,
+    ...     latency=0
     ... )
     333.33
     """

@@ -34,7 +34,9 @@ def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternat
 
 
 def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
-    able = [row for row in rows if row.feasible and plain(row.fits) and row.time_forward is not None]
+    able = [
+        row for row in rows if row.feasible and plain(row.fits) and row.time_forward is not None
+    ]
     best = min(able, key=lambda row: plain(row.time_forward), default=None)
     return tuple(replace(row, best=row is best) for row in rows)
 
@@ -50,9 +52,7 @@ def _exchange(
     ring_size = x.sizes["ring"]
     mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
     why = reasons(scenario.model_copy(update={"mesh": mesh}))
-    total = memory.swapped_bytes(
-        total=bill.total_bytes, old=old, new=buffers(x, scenario, s)
-    )
+    total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=buffers(x, scenario, s))
     return Alternative(
         schedule=scenario.schedule.name,
         comm_type="p2p" if ulysses == 1 else "a2a" if ring_size == 1 else "a2a+p2p",
@@ -79,7 +79,9 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
     kind = x.kinds[x.widest]
     s = shape(x, kind)
     done = run(x, kind, device, s)
-    why = reasons(scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})}))
+    why = reasons(
+        scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})})
+    )
     sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
     total = memory.swapped_bytes(
         total=bill.total_bytes,

@@ -118,7 +118,9 @@ def shape(x: Numbers, kind: Kind) -> Shape:
         num_kv_heads=kv_heads,
         ring_query_heads=layout.ring_query_heads(num_heads=heads, ulysses_size=x.ulysses_size),
         head_dim=kind.latent_dim if latent and kind.latent_dim is not None else kind.head_dim,
-        v_head_dim=kind.latent_v_dim if latent and kind.latent_v_dim is not None else kind.v_head_dim,
+        v_head_dim=kind.latent_v_dim
+        if latent and kind.latent_v_dim is not None
+        else kind.v_head_dim,
         first_pairs=first,
         later_pairs=later,
         hop_bytes=hop(x.kv_bytes if decoding else x.wire_bytes),
@@ -136,9 +138,8 @@ def _pairs(
         first, later = full, full
     else:
         first = masks.diagonal_pairs(**tokens)
-        later = {"contiguous": full, "striped": first}.get(x.partition)  # type: ignore[assignment]
-        if later is None:
-            later = masks.zigzag_pairs(**tokens)
+        zigzag = masks.zigzag_pairs(**tokens)
+        later = {"contiguous": full, "striped": first, "zigzag": zigzag}[x.partition]
     if kind.window is None:
         return first, later
     first = masks.window_first_pairs(pairs=first, query_tokens=queries, window=kind.window)
@@ -151,9 +152,7 @@ def _pairs(
     )
 
 
-def run(
-    x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False
-) -> Pass:
+def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False) -> Pass:
     """Time one direction of the layer of shape ``s`` in the layout of ``x``."""
     flops, first, later = _compute(x, s, device, backward=backward)
     busy = ring.busy_time(first_step_time=first, step_time=later, ring_size=s.ring_size)
@@ -189,9 +188,7 @@ def run(
     )
 
 
-def _exposure(
-    s: Shape, device: Device, first: Number, later: Number, hop_time: Number
-) -> Number:
+def _exposure(s: Shape, device: Device, first: Number, later: Number, hop_time: Number) -> Number:
     """Communication of the ring that the steps do not hide."""
     if not device.scenario.schedule.overlaps:
         return ring.synchronous_exposure(transfer_time=hop_time, ring_size=s.ring_size)
@@ -245,7 +242,11 @@ def traffic(
         gradient_hops=home,
         gradient_bytes=s.gradient_bytes,
     )
-    return home, sent, ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
+    return (
+        home,
+        sent,
+        ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes),
+    )
 
 
 def ulysses_exchange(x: Numbers, kind: Kind, s: Shape) -> Number:
@@ -277,7 +278,9 @@ def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
     )
 
 
-def margin(done: Pass, device: Device, link: Link, message: Number, *, nominal: bool) -> Number | None:
+def margin(
+    done: Pass, device: Device, link: Link, message: Number, *, nominal: bool
+) -> Number | None:
     """Compute over transfer of a later step, at achieved or at nominal rates."""
     if done.hop_time is None:
         return None

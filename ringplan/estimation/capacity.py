@@ -116,12 +116,14 @@ def _max_seq_len(
     x: Numbers, bill: RankMemory, multiple: int, total: Callable[[Numbers], Number]
 ) -> Number:
     capacity = plain(bill.capacity_bytes)
-    field = "cached_tokens" if x.phase == "decode" else "new_tokens"
-    fixed = plain(x.new_tokens if x.phase == "decode" else x.cached_tokens)
-    step = 1 if x.phase == "decode" else multiple
+    decoding = x.phase == "decode"
+    field = "cached_tokens" if decoding else "new_tokens"
+    fixed = plain(x.new_tokens if decoding else x.cached_tokens)
+    step = 1 if decoding else multiple
 
     def at(steps: int, why: str) -> Numbers:
-        return replace(x, **{field: x.leaf.derived(field, steps * step, why)})
+        tokens = x.leaf.derived(field, steps * step, why)
+        return replace(x, cached_tokens=tokens) if decoding else replace(x, new_tokens=tokens)
 
     here = plain(getattr(x, field)) // step
     doubled = plain(total(at(2 * here + 1, "a longer context")))
@@ -149,7 +151,7 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
         return replace(x, sizes=sizes, cp_size=x.leaf.derived("cp_size", rings * exchange, why))
 
     def too_big(rings: int) -> bool:
-        return plain(total(at(rings, "searched"))) > capacity
+        return bool(plain(total(at(rings, "searched"))) > capacity)
 
     if limit < 1 or too_big(limit):
         return None

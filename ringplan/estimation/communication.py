@@ -104,12 +104,15 @@ def _ulysses(
     )
 
 
-def _layers(x: Numbers, stage: Stage) -> Number:
-    return memory.total_layers(layers=stage.layers)
-
-
 def _row(
-    x: Numbers, device: Device, axis: str, over: tuple[str, ...], sent: Number, latencies: Number, *, exposed: bool
+    x: Numbers,
+    device: Device,
+    axis: str,
+    over: tuple[str, ...],
+    *,
+    sent: Number,
+    latencies: Number,
+    exposed: bool,
 ) -> Communication:
     link = device.link(x, *over, collective=True)
     time = collectives.collective_time(
@@ -129,7 +132,7 @@ def _tensor(x: Numbers, device: Device, stage: Stage) -> Communication | None:
     if x.sizes["tp"] == 1:
         return None
     sent = axes.tensor_parallel_bytes(
-        layers=_layers(x, stage),
+        layers=memory.total_layers(layers=stage.layers),
         tp_size=x.tp_size,
         batch_size=x.batch_size,
         tokens=_tokens(x),
@@ -138,9 +141,9 @@ def _tensor(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         passes=passes(x),
     )
     latencies = axes.tensor_parallel_latencies(
-        layers=_layers(x, stage), tp_size=x.tp_size, passes=passes(x)
+        layers=memory.total_layers(layers=stage.layers), tp_size=x.tp_size, passes=passes(x)
     )
-    return _row(x, device, "tp", ("tp",), sent, latencies, exposed=True)
+    return _row(x, device, "tp", ("tp",), sent=sent, latencies=latencies, exposed=True)
 
 
 def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
@@ -161,7 +164,8 @@ def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         passes=passes(x),
     )
     latencies = axes.expert_parallel_latencies(layers=layers, passes=passes(x))
-    return _row(x, device, "ep", ("ulysses", "ring", "dp"), sent, latencies, exposed=True)
+    group = ("ulysses", "ring", "dp")
+    return _row(x, device, "ep", group, sent=sent, latencies=latencies, exposed=True)
 
 
 def _pipeline(x: Numbers, device: Device) -> Communication | None:
@@ -175,7 +179,7 @@ def _pipeline(x: Numbers, device: Device) -> Communication | None:
         element_bytes=x.activation_bytes,
         passes=passes(x),
     )
-    return _row(x, device, "pp", ("pp",), sent, passes(x), exposed=True)
+    return _row(x, device, "pp", ("pp",), sent=sent, latencies=passes(x), exposed=True)
 
 
 def _replicas(x: Numbers, device: Device, bill: RankMemory) -> list[Communication]:
@@ -191,17 +195,17 @@ def _replicas(x: Numbers, device: Device, bill: RankMemory) -> list[Communicatio
         moved = x.leaf.derived("passes", times, why)
         sent = axes.shard_collective_bytes(group_size=size, gathered_bytes=gathered, passes=moved)
         latencies = axes.shard_collective_latencies(group_size=size, passes=moved)
-        return _row(x, device, axis, group, sent, latencies, exposed=False)
+        return _row(x, device, axis, group, sent=sent, latencies=latencies, exposed=False)
 
     rows = []
     training = x.phase == "train"
-    if mesh.zero_stage == 3:  # noqa: PLR2004 - ZeRO-3 shards parameters
+    if mesh.zero_stage == 3:
         whole = memory.whole_bytes(shard_bytes=bill.weights_bytes, shards=size)
         rows.append(row("fsdp", whole, 2 if training else 1, "gathered for each direction"))
     if training:
-        shards = x.leaf.derived("shards", ranks if mesh.zero_stage >= 2 else 1, "ZeRO stage")  # noqa: PLR2004
+        shards = x.leaf.derived("shards", ranks if mesh.zero_stage >= 2 else 1, "ZeRO stage")
         whole = memory.whole_bytes(shard_bytes=bill.gradient_bytes, shards=shards)
-        sharded = mesh.zero_stage == 3  # noqa: PLR2004
+        sharded = mesh.zero_stage == 3
         rows.append(
             row("dp", whole, 1 if sharded else 2, "reduce-scatter" if sharded else "all-reduce")
         )

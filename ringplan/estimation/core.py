@@ -200,11 +200,12 @@ def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) ->
     """Margins, verdict, and the smallest blocks."""
     s, forward, backward = widest.shape, widest.forward, widest.backward
     link = dev.link(x, "ring")
-    margins = {
+    margins: dict[str, Number | None] = {
         "overlap_margin": margin(forward, dev, link, s.hop_bytes, nominal=False),
         "overlap_margin_nominal": margin(forward, dev, link, s.hop_bytes, nominal=True),
-        "overlap_margin_backward": backward
-        and margin(backward, dev, link, s.hop_bytes, nominal=False),
+        "overlap_margin_backward": None
+        if backward is None
+        else margin(backward, dev, link, s.hop_bytes, nominal=False),
     }
     judged = [margins["overlap_margin"]]
     if x.phase == "train":
@@ -297,9 +298,7 @@ def _utilization(x: Numbers) -> Utilization:
         ),
         striped=PartitionUtilization(
             block_granular=balanced,
-            exact=masks.striped_utilization(
-                seq_len=context, block_tokens=block, cp_size=x.cp_size
-            ),
+            exact=masks.striped_utilization(seq_len=context, block_tokens=block, cp_size=x.cp_size),
         ),
     )
 
@@ -309,7 +308,9 @@ def _alternatives(x: Numbers, dev: Device, bill: Any, missing: dict[str, str]) -
     for row in rows:
         if not row.feasible:
             for name in ("time_forward", "exposed_time"):
-                missing[f"alternatives[{row.label}].{name}"] = "a layout that cannot run has no time"
+                missing[f"alternatives[{row.label}].{name}"] = (
+                    "a layout that cannot run has no time"
+                )
     return rows
 
 
@@ -345,7 +346,7 @@ def _timeline(x: Numbers, done: Pass, missing: dict[str, str]) -> tuple[Step, ..
         return ()
     size = x.sizes["ring"]
     groups = [("0", 1, done.first_step_time, True)]
-    if size > 2:  # noqa: PLR2004 - steps between the first and the last
+    if size > 2:
         groups.append((f"1 to {size - 2}", size - 2, done.step_time, True))
     groups.append((f"{size - 1}", 1, done.step_time, False))
     rows = []

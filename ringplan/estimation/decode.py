@@ -101,9 +101,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
         x.activation_bytes,
         x.leaf.derived("statistic_bytes", 4, "log-sum-exp in fp32"),
     )
-    hop = ring.transfer_time(
-        transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency
-    )
+    hop = ring.transfer_time(transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency)
     q_time = decode.pass_q_time(
         ring_time=ring.pass_time(
             busy_time=kv.busy_time,

@@ -89,12 +89,14 @@ class Device:
         shares = self.profile.efficiency
         leaf = x.leaf
 
-        def pick(up_path: str, up_value: float | None, out_path: str, out_value: float | None) -> Number:
+        def pick(
+            up_path: str, up_value: float | None, out_path: str, out_value: float | None
+        ) -> Number:
             needed, path = (up_value, up_path) if name == "scale_up" else (out_value, out_path)
             if needed is None:
                 raise SpecError(
                     f"the {' x '.join(axes)} axis needs {path}, which {self.profile.name} lacks",
-                    hint=f"--set {path}=\"{_EXAMPLE[path.rpartition('.')[2]]}\"",
+                    hint=f'--set {path}="{_EXAMPLE[path.rpartition(".")[2]]}"',
                 )
             return layout.of_slowest_link(
                 inside=inside,
@@ -135,7 +137,7 @@ class Device:
 
     def _inside(self, x: Numbers, axes: tuple[str, ...], size: int) -> Number:
         order = self.scenario.mesh.order
-        outermost = max(order.index(axis) for axis in axes)  # type: ignore[arg-type]
+        outermost = max(order.index(axis) for axis in axes)
         span = math.prod(x.sizes[axis] for axis in order[: outermost + 1])
         why = f"mesh.order is {', '.join(order)}"
         return layout.fits_domain(
@@ -148,7 +150,11 @@ class Device:
         )
 
 
-_EXAMPLE = {"bandwidth_per_direction": "50 GB/s", "pair_bandwidth_per_direction": "50 GB/s", "latency": "20 us"}
+_EXAMPLE = {
+    "bandwidth_per_direction": "50 GB/s",
+    "pair_bandwidth_per_direction": "50 GB/s",
+    "latency": "20 us",
+}
 
 
 def device(scenario: Scenario, x: Numbers) -> Device:
@@ -158,7 +164,7 @@ def device(scenario: Scenario, x: Numbers) -> Device:
     if peak is None:
         raise SpecError(
             f"{scenario.hardware.name} has no peak.{dtype}, the format of the activations",
-            hint=f'--set hardware.peak.{dtype}="100 TFLOP/s" or --set workload.activation_dtype=bf16',
+            hint=f'--set hardware.peak.{dtype}="100 TFLOP/s", or another activation_dtype',
         )
     shares = scenario.hardware.efficiency
     return Device(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ringplan.estimation.numbers import Kind, Numbers, Parameters, Stage
     from ringplan.specs.scenario import Scenario
 
-#: Bytes of training state a parameter, by recipe (Micikevicius et al. 2018; Rajbhandari et al. 2020).
+#: Bytes of optimizer state a parameter, by recipe (Rajbhandari et al. 2020, section 3).
 OPTIMIZER_BYTES = {"adamw": 12, "sgd": 4}
 #: Bytes a logit: fp32 in inference; 16-bit logits, fp32 copy and fp32 gradient in training.
 LOGIT_BYTES = {"prefill": 4, "decode": 4, "train": 10}
@@ -30,11 +30,15 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
     """Bill one rank of a stage, part by part."""
     training = x.phase == "train"
     tokens = (
-        x.new_tokens if x.phase == "decode" else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size)
+        x.new_tokens
+        if x.phase == "decode"
+        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size)
     )
     parts: dict[str, Number] = {
         "weights_bytes": _weights(x, scenario, stage),
-        "kv_bytes": x.leaf.derived("kv_bytes", 0, "training keeps no cache: K and V are activations")
+        "kv_bytes": x.leaf.derived(
+            "kv_bytes", 0, "training keeps no cache: K and V are activations"
+        )
         if training
         else _cache(x, stage),
         "activation_bytes": _activations(x, scenario, stage, tokens),
@@ -96,7 +100,9 @@ def elements_on_rank(x: Numbers, kind: Kind) -> Number:
     if kind.latent_dim is not None:
         return kind.latent_dim
     return memory.cached_elements(
-        num_kv_heads=layout.kv_heads(num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size),
+        num_kv_heads=layout.kv_heads(
+            num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size
+        ),
         head_dim=kind.head_dim,
         v_head_dim=kind.v_head_dim,
     )
@@ -211,7 +217,9 @@ def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
 def _exchange_buffers(x: Numbers, kind: Kind, s: Shape) -> Number:
     return collectives.ulysses_buffer_bytes(
         batch_size=x.batch_size,
-        tokens=x.new_tokens if x.phase == "decode" else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
+        tokens=x.new_tokens
+        if x.phase == "decode"
+        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
         num_heads=s.num_heads,
         num_kv_heads=s.num_kv_heads,
         head_dim=kind.head_dim,
@@ -238,5 +246,7 @@ def _training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]
 
     return {
         "gradient_bytes": state(4, "gradients accumulate in fp32", 2),
-        "optimizer_bytes": state(OPTIMIZER_BYTES[recipe], f"{recipe}: master copy and moments in fp32", 1),
+        "optimizer_bytes": state(
+            OPTIMIZER_BYTES[recipe], f"{recipe}: master copy and moments in fp32", 1
+        ),
     }

@@ -6,13 +6,13 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from ringplan.estimation import results
-from ringplan.estimation.results import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from dataclasses import Field
 
     from ringplan.costs.formula import Formula
+    from ringplan.estimation.results import Estimate
 
 
 class Metric(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from ringplan.costs import layout
@@ -137,8 +138,10 @@ def widest_kind(model: ModelSpec) -> int:
     full = [i for i, kind in enumerate(model.kinds) if kind.window is None]
     return max(
         full or range(len(model.kinds)),
-        key=lambda i: model.kinds[i].num_key_value_heads
-        * (model.kinds[i].head_dim + model.kinds[i].v_head_dim),
+        key=lambda i: (
+            model.kinds[i].num_key_value_heads
+            * (model.kinds[i].head_dim + model.kinds[i].v_head_dim)
+        ),
     )
 
 
@@ -198,7 +201,9 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         batch_size=leaf("workload.batch_size", work.batch_size),
         activation_bytes=size("workload.activation_dtype", work.activation_dtype),
         kv_bytes=size("workload.kv_dtype", work.kv_dtype or work.activation_dtype),
-        wire_bytes=size("workload.kv_dtype" if cached and work.kv_dtype else "schedule", cached_wire),
+        wire_bytes=size(
+            "workload.kv_dtype" if cached and work.kv_dtype else "schedule", cached_wire
+        ),
         gradient_wire_bytes=size(
             "schedule", scenario.schedule.gradient_wire_dtype or work.activation_dtype
         ),
@@ -265,7 +270,7 @@ def stage_slices(num_layers: int, pp_size: int) -> list[slice]:
     """
     each, more = divmod(num_layers, pp_size)
     ends = [each * s + min(s, more) for s in range(pp_size + 1)]
-    return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def _stages(leaf: Leaves, model: ModelSpec, pp_size: int) -> tuple[Stage, ...]:
@@ -281,14 +286,20 @@ def _stages(leaf: Leaves, model: ModelSpec, pp_size: int) -> tuple[Stage, ...]:
 
 
 def _stage(
-    leaf: Leaves, model: ModelSpec, index: int, counts: Mapping[int, int], *, first: bool, last: bool
+    leaf: Leaves,
+    model: ModelSpec,
+    index: int,
+    counts: Mapping[int, int],
+    *,
+    first: bool,
+    last: bool,
 ) -> Stage:
     def copies(tensor: Tensor) -> int:
         if tensor.kind is not None:
             return counts.get(tensor.kind, 0)
         return int(first if tensor.stage == "first" else last)
 
-    def of(quantized: bool) -> Parameters:  # noqa: FBT001
+    def of(*, quantized: bool) -> Parameters:
         label = "quantised" if quantized else "16-bit"
 
         def total(split: str, kind: int | None = None) -> Number:
@@ -315,8 +326,8 @@ def _stage(
             leaf.derived(f"layers of kind {i} on stage {index}", counts.get(i, 0), "model.pattern")
             for i in range(len(model.kinds))
         ),
-        quantized=of(True),
-        unquantized=of(False),
+        quantized=of(quantized=True),
+        unquantized=of(quantized=False),
         first=first,
         last=last,
     )

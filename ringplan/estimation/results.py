@@ -56,7 +56,7 @@ class Memory:
     kv_bytes_per_layer: Number = metric(memory.kv_layer_bytes)
     kv_bytes: Number = metric(memory.kv_bytes)
     score_matrix_bytes: Number = metric(memory.score_matrix_bytes)
-    fits: bool | None = metric(memory.fits)
+    fits: Number = metric(memory.fits)
     max_seq_len: Number = metric(memory.max_seq_len)
     min_cp_size: Number = metric(memory.min_cp_size)
     kv_tokens: Number = metric(memory.kv_tokens)
@@ -130,7 +130,7 @@ class Alternative:
         collectives.hybrid_bytes, collectives.all_gather_backward_bytes
     )
     memory_bytes: Number = metric(memory.total_bytes)
-    fits: bool | None = metric(memory.fits)
+    fits: Number = metric(memory.fits)
     time_forward: Number = metric(ring.pass_time)
     exposed_time: Number = metric(ring.total_exposure, collectives.collective_time)
     best: bool = plain("Fastest of those that run and fit.")
@@ -157,7 +157,9 @@ class Communication:
     )
     time: Number = metric(collectives.collective_time)
     exposed_time: Number = metric(
-        collectives.collective_time, ring.bytes_of_layers, about="None where overlap is not modelled."
+        collectives.collective_time,
+        ring.bytes_of_layers,
+        about="None where overlap is not modelled.",
     )
     latencies: Number = metric(
         ring.bytes_of_layers,
@@ -260,7 +262,7 @@ class Estimate:
     alternatives: tuple[Alternative, ...] = plain("The same ranks, used another way.")
     communication: tuple[Communication, ...] = plain("By axis of the mesh.")
     decode: Decode = plain("A decode step over this context.")
-    cached_prefix: CachedPrefix = plain("pass-KV against pass-Q.")
+    cached_prefix: CachedPrefix | None = plain("pass-KV against pass-Q.")
     time: Time = plain("The whole pass.")
     timeline: tuple[Step, ...] = plain("Steps of the forward pass of the layer.")
     not_counted: dict[str, str] = plain("Each answer that is null, and why.")

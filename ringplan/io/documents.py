@@ -37,7 +37,7 @@ def scalar(text: str) -> Any:
     """
     if text in _WORDS:
         return _WORDS[text]
-    if _INT.fullmatch(text) and len(text) < 40:  # noqa: PLR2004 - longer is refused as text
+    if _INT.fullmatch(text) and len(text) < 40:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text.replace("_", ""))
@@ -116,7 +116,9 @@ class _Walk:
                 raise FileError(f"{self.path} line {line}: a key must be a word", hint="quote it")
             key = key_node.value
             if key in values:
-                raise FileError(f"{self.path} line {line}: '{key}' stands here twice", hint="keep one")
+                raise FileError(
+                    f"{self.path} line {line}: '{key}' stands here twice", hint="keep one"
+                )
             values[key] = self.value(value_node, f"{prefix}{key}", line)
         return values
 

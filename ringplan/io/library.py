@@ -56,12 +56,16 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
         if beside is not None and not path.is_absolute():
             path = beside / path
         if not path.exists():
-            raise FileError(f"there is no file {path}", hint=f"ringplan list {shelf} shows the names")
+            raise FileError(
+                f"there is no file {path}", hint=f"ringplan list {shelf} shows the names"
+            )
         return path
     path = folder(shelf) / f"{name}.yaml"
     if name in names(shelf):
         return path
     if Path(name).exists():
-        raise SpecError(f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}")
+        raise SpecError(
+            f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}"
+        )
     noun = shelf.removesuffix("s") if shelf != "hardware" else "hardware profile"
     raise SpecError(f"unknown {noun} '{name}'", hint=nearest(name, names(shelf), noun=shelf))

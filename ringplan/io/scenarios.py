@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -21,6 +20,7 @@ from ringplan.specs.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from pydantic.fields import FieldInfo
 
@@ -43,9 +43,15 @@ class Loaded(NamedTuple):
         """List every value of the scenario: path, value, unit, origin and source."""
         scenario = self.scenario
         rows: list[dict[str, Any]] = []
-        blocks = {"hardware": scenario.hardware, "mesh": scenario.mesh, "workload": scenario.workload}
-        for name in ("hidden_size", "num_hidden_layers", "vocab_size", "weights_dtype"):
-            rows.append(self._input(f"model.{name}", getattr(scenario.model, name), "1"))
+        blocks = {
+            "hardware": scenario.hardware,
+            "mesh": scenario.mesh,
+            "workload": scenario.workload,
+        }
+        rows = [
+            self._input(f"model.{name}", getattr(scenario.model, name), "1")
+            for name in ("hidden_size", "num_hidden_layers", "vocab_size", "weights_dtype")
+        ]
         for index, kind in enumerate(scenario.model.kinds):
             rows += self._block(f"model.kinds.{index}", kind)
         for name, block in blocks.items():
@@ -98,7 +104,8 @@ def load(
 
     Examples
     --------
-    >>> loaded = load(sets=["model=llama-3.1-8b", "hardware=h100-sxm-80gb", "workload.seq_len=128K"])
+    >>> sets = ["model=llama-3.1-8b", "hardware=h100-sxm-80gb", "workload.seq_len=128K"]
+    >>> loaded = load(sets=sets)
     >>> loaded.scenario.workload.seq_len, str(loaded.origin("workload.seq_len"))
     (131072, '--set workload.seq_len=128K')
     """
@@ -115,7 +122,9 @@ def load(
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = None
     if "seq_len" not in workload_tree.values and "workload" in BLOCKS:
-        problems.lines.append("no context length: give --seq-len 128K, or workload.seq_len in the file")
+        problems.lines.append(
+            "no context length: give --seq-len 128K, or workload.seq_len in the file"
+        )
     else:
         workload = problems.validate(Workload, workload_tree, "workload")
     schedule = _schedule(mesh, problems)
@@ -158,7 +167,9 @@ def _command_line(
             raise SpecError(f"--set {text} has no path and value", hint="--set mesh.cp_size=8")
         given.append((path.strip(), scalar(value.strip()), Origin("set", f"--set {text}")))
     given += [
-        (path, value, Origin("flag", flag)) for path, (value, flag) in flags.items() if value is not None
+        (path, value, Origin("flag", flag))
+        for path, (value, flag) in flags.items()
+        if value is not None
     ]
     seen: dict[str, Origin] = {}
     for path, _, origin in given:
@@ -192,7 +203,9 @@ def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
 def _base(tree: Tree, block: str, beside: Path | None) -> tuple[Path | None, Tree]:
     """Split a model or hardware block into the file it builds on and what it changes."""
     value = tree.values.get(block)
-    changes = Tree({"base": value}, {"base": tree.origins[block]}) if isinstance(value, str) else tree.branch(block)  # fmt: skip
+    changes = tree.branch(block)
+    if isinstance(value, str):
+        changes = Tree({"base": value}, {"base": tree.origins[block]})
     base = changes.values.pop("base", None)
     origin = changes.origins.pop("base", DEFAULT)
     if base is None:
@@ -217,7 +230,9 @@ def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSp
     config.overlay(changes)
     weights = tree.branch("workload")
     if "weights_dtype" in weights.values:
-        config.put("weights_dtype", weights.values["weights_dtype"], weights.origins["weights_dtype"])
+        config.put(
+            "weights_dtype", weights.values["weights_dtype"], weights.origins["weights_dtype"]
+        )
     read = read_config(config, name=name)
     for key, _ in leaves(changes.values):
         if key not in read.keys:
@@ -234,14 +249,21 @@ def read_model(path: Path) -> tuple[str, Tree]:
         name = document.values.get("_name_or_path")
         return str(name or path.parent.name or path.stem), document
     if not isinstance(document.values.get("config"), dict):
-        raise SpecError(f"{path} has no 'config' block", hint="see ringplan/data/models for the form")
+        raise SpecError(
+            f"{path} has no 'config' block", hint="see ringplan/data/models for the form"
+        )
     sources = _sources(document, path)
     tree = document.branch("config")
     tree.origins = {
-        key: Origin("model", origin.where, str(sources.get(key.partition(".")[0]) or sources.get("config") or ""))
+        key: Origin("model", origin.where, _source(sources, key))
         for key, origin in tree.origins.items()
     }
     return str(document.values.get("name", path.stem)), tree
+
+
+def _source(sources: dict[str, Source], key: str) -> str:
+    """Name the source of a config's field: its own, or that of the whole config."""
+    return str(sources.get(key.partition(".")[0]) or sources.get("config") or "")
 
 
 def _sources(document: Tree, path: Path) -> dict[str, Source]:

@@ -58,7 +58,9 @@ def _line(spec: type[BaseModel], details: Any, tree: Tree, block: str) -> str:
     return f"{place}{path}: {_message(spec, loc, details)}"
 
 
-def _message(spec: type[BaseModel], loc: list[str], details: Any) -> str:
+def _message(  # noqa: PLR0911 - one answer a kind
+    spec: type[BaseModel], loc: list[str], details: Any
+) -> str:
     kind, given, context = details["type"], details.get("input"), details.get("ctx", {})
     if kind == "extra_forbidden":
         return f"unknown key ({nearest(loc[-1], _keys(spec, loc[:-1]), noun='keys')})"

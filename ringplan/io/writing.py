@@ -19,7 +19,9 @@ def write_text(path: Path, text: str) -> None:
         The folder is missing, not writable or full; nothing is left behind.
     """
     if path.is_dir():
-        raise FileError(f"{path} is a directory", hint=f"name a file, like {path / 'estimate.json'}")
+        raise FileError(
+            f"{path} is a directory", hint=f"name a file, like {path / 'estimate.json'}"
+        )
     beside: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

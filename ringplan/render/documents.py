@@ -22,7 +22,9 @@ FORMAT_VERSION = 1
 
 
 def document(
-    assessment: Assessment, inputs: Iterable[dict[str, Any]], explained: dict[str, Any] | None = None
+    assessment: Assessment,
+    inputs: Iterable[dict[str, Any]],
+    explained: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Assemble the JSON document; ``explained`` adds derivations by metric."""
     scenario = assessment.scenario
@@ -62,7 +64,9 @@ def to_csv(assessment: Assessment) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["metric", "value", "unit", "scope"])
     for metric in metrics(assessment.estimate):
-        value = "; ".join(map(str, metric.value)) if isinstance(metric.value, tuple) else metric.value
+        value = (
+            "; ".join(map(str, metric.value)) if isinstance(metric.value, tuple) else metric.value
+        )
         writer.writerow([metric.name, value, metric.unit, metric.scope])
     return out.getvalue()
 
@@ -70,7 +74,7 @@ def to_csv(assessment: Assessment) -> str:
 def to_markdown(
     sections: list[tuple[str, list[str], list[list[str]], str]], head: list[str]
 ) -> str:
-    """
+    r"""
     Write sections as Markdown tables.
 
     >>> print(to_markdown([("A", ["x", "y"], [["1", "a|b"]], "")], ["Fits."]))
@@ -80,7 +84,7 @@ def to_markdown(
     <BLANKLINE>
     | x | y |
     |---|---|
-    | 1 | a\\|b |
+    | 1 | a\|b |
     <BLANKLINE>
     """
     lines = list(head)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs.formula import Known
 from ringplan.costs.symbols import symbol
 from ringplan.render.documents import finite
 from ringplan.units import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ringplan.costs.formula import Known
 
 Key = tuple[Any, ...]
 
@@ -33,7 +34,8 @@ class Explainer:
     def _step(self, label: str, known: Known, *, depth: int, metric: str) -> Iterator[str]:
         indent = "  " * depth
         if known.formula is None:
-            yield f"{indent}{label} = {number(known.value, symbol(label).unit)}  <- {known.name}: {known.origin}"
+            value = number(known.value, symbol(label).unit)
+            yield f"{indent}{label} = {value}  <- {known.name}: {known.origin}"
             return
         formula = known.formula
         value = number(known.value, formula.unit)
@@ -44,8 +46,8 @@ class Explainer:
         self._shown.setdefault(key, metric if depth == 0 else f"{formula.name} in {metric}")
         about = f"[{formula.scope}; {formula.source}]" if depth == 0 else f"[{formula.source}]"
         yield f"{indent}{label} = {value}  {formula.name}: {formula.equation}  {about}"
-        for name, value in known.inputs:
-            yield from self._step(name, value, depth=depth + 1, metric=metric)
+        for name, given in known.inputs:
+            yield from self._step(name, given, depth=depth + 1, metric=metric)
 
     def _key(self, known: Known) -> Key:
         if id(known) not in self._keys:

@@ -67,7 +67,15 @@ def estimate_schema() -> dict[str, Any]:
         "$schema": _DRAFT,
         "title": "ringplan estimate",
         "type": "object",
-        "required": ["format_version", "ringplan_version", "summary", "scenario", "inputs", "estimate", "findings"],  # fmt: skip
+        "required": [
+            "format_version",
+            "ringplan_version",
+            "summary",
+            "scenario",
+            "inputs",
+            "estimate",
+            "findings",
+        ],
         "properties": {
             "format_version": {"const": 1},
             "ringplan_version": {"type": "string"},

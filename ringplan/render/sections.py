@@ -97,7 +97,8 @@ def _memory(assessment: Assessment) -> Section:
         for name, value in parts
         if value or name in ("weights", "KV cache")
     ]
-    facts = [f"K/V of the job {show(memory.kv_bytes, 'B')}, {show(memory.kv_bytes_per_token, 'B')} a token"]
+    every, token = show(memory.kv_bytes, "B"), show(memory.kv_bytes_per_token, "B")
+    facts = [f"K/V of the job {every}, {token} a token"]
     if memory.max_seq_len:
         facts.append(f"longest context here {memory.max_seq_len:,} tokens")
     if memory.min_cp_size:
@@ -106,7 +107,9 @@ def _memory(assessment: Assessment) -> Section:
         facts.append(
             f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
         )
-    facts.append(f"scores that FlashAttention never stores {show(memory.score_matrix_bytes, 'B')} a layer")
+    facts.append(
+        f"scores that FlashAttention never stores {show(memory.score_matrix_bytes, 'B')} a layer"
+    )
     return Section("Memory of the fullest rank", ["part", "bytes", "share"], rows, "; ".join(facts))
 
 
@@ -114,29 +117,23 @@ def _budget(assessment: Assessment) -> Section:
     ring = assessment.estimate.ring
     if ring.hop_time is None:
         return Section("Step budget", [], [])
-    train = assessment.scenario.workload.phase == "train"
+    margins = [
+        f"{show(ring.overlap_margin, 'x')} achieved",
+        f"{show(ring.overlap_margin_nominal, 'x')} nominal",
+    ]
+    if assessment.scenario.workload.phase == "train":
+        margins.append(f"{show(ring.overlap_margin_backward, 'x')} backward")
+    work, hop = show(ring.step_flops, "FLOP"), show(ring.hop_bytes, "B")
     rows = [
-        ["block of a rank", show(ring.block_tokens, "token") + " tokens"],
-        ["compute of a step", f"{show(ring.step_attention_time, 's')} ({show(ring.step_flops, 'FLOP')})"],
-        [
-            "transfer of a step",
-            f"{show(ring.hop_time, 's')} ({show(ring.hop_bytes, 'B')} over {ring.link})",
-        ],
-        [
-            "margin",
-            f"{show(ring.overlap_margin, 'x')} achieved, {show(ring.overlap_margin_nominal, 'x')} nominal"
-            + (f", {show(ring.overlap_margin_backward, 'x')} backward" if train else ""),
-        ],
-        ["layer", f"{show(ring.time_forward, 's')}, {show(ring.exposed_time, 's')} of it exposed"],
+        ["block of a rank", f"{ring.block_tokens:,} tokens"],
+        ["compute of a step", f"{show(ring.step_attention_time, 's')} ({work})"],
+        ["transfer of a step", f"{show(ring.hop_time, 's')} ({hop} over {ring.link})"],
+        ["margin", ", ".join(margins)],
+        ["layer", f"{show(ring.time_forward, 's')}, {show(ring.exposed_time, 's')} exposed"],
     ]
     if ring.min_block_tokens is not None:
-        rows.append(
-            [
-                "smallest block",
-                f"{ring.min_block_tokens:,} tokens at margin 1,"
-                f" {ring.min_block_tokens_hidden:,} at 1.25",
-            ]
-        )
+        least, hidden = ring.min_block_tokens, ring.min_block_tokens_hidden
+        rows.append(["smallest block", f"{least:,} tokens at margin 1, {hidden:,} at 1.25"])
         window = assessment.summary.cp_sizes
         rows.append(
             [
@@ -154,7 +151,8 @@ def _alternatives(assessment: Assessment) -> Section:
     rows = []
     for row in assessment.estimate.alternatives:
         why = "best" if row.best else "; ".join(row.reasons) or ("" if row.fits else "does not fit")
-        shape = f"{row.comm_type} {row.ulysses_size}x{row.ring_size}" if row.comm_type == "a2a+p2p" else row.comm_type  # fmt: skip
+        mixed = row.comm_type == "a2a+p2p"
+        shape = f"a2a {row.ulysses_size} x p2p {row.ring_size}" if mixed else row.comm_type
         rows.append(
             [
                 shape,
@@ -172,7 +170,14 @@ def _alternatives(assessment: Assessment) -> Section:
 
 def _communication(assessment: Assessment) -> Section:
     rows = [
-        [row.axis, row.link, show(row.bytes, "B"), cell(row.time, "s"), cell(row.exposed_time, "s"), show(row.latencies, "1")]  # fmt: skip
+        [
+            row.axis,
+            row.link,
+            show(row.bytes, "B"),
+            cell(row.time, "s"),
+            cell(row.exposed_time, "s"),
+            show(row.latencies, "1"),
+        ]
         for row in assessment.estimate.communication
     ]
     return Section(
@@ -194,7 +199,9 @@ def _utilization(assessment: Assessment) -> Section:
             ("striped", used.striped),
         )
     ]
-    return Section("Causal mask: useful attention time", ["partition", "exact pairs", "whole blocks"], rows)
+    return Section(
+        "Causal mask: useful attention time", ["partition", "exact pairs", "whole blocks"], rows
+    )
 
 
 def _decode(assessment: Assessment) -> Section:
@@ -214,20 +221,33 @@ def _decode(assessment: Assessment) -> Section:
     prefix = assessment.estimate.cached_prefix
     if prefix is not None:
         rows += [
-            ["prefill, pass-KV", show(prefix.pass_kv.bytes_sent, "B"), show(prefix.pass_kv.time, "s")],
+            [
+                "prefill, pass-KV",
+                show(prefix.pass_kv.bytes_sent, "B"),
+                show(prefix.pass_kv.time, "s"),
+            ],
             ["prefill, pass-Q", show(prefix.pass_q.bytes_sent, "B"), show(prefix.pass_q.time, "s")],
         ]
     if assessment.scenario.mesh.cp_size == 1:
         rows = rows[:1]
-    return Section("A decode step over this context, per rank and layer", ["", "sent", "time"], rows)
+    return Section(
+        "A decode step over this context, per rank and layer", ["", "sent", "time"], rows
+    )
 
 
 def _timeline(assessment: Assessment) -> Section:
     rows = [
-        [row.steps, show(row.compute_time, "s"), cell(row.transfer_time, "s"), "transfer" if row.waits else "compute"]  # fmt: skip
+        [
+            row.steps,
+            show(row.compute_time, "s"),
+            cell(row.transfer_time, "s"),
+            "transfer" if row.waits else "compute",
+        ]
         for row in assessment.estimate.timeline
     ]
-    return Section("Timeline of the layer, busiest rank", ["steps", "compute", "transfer", "bound by"], rows)
+    return Section(
+        "Timeline of the layer, busiest rank", ["steps", "compute", "transfer", "bound by"], rows
+    )
 
 
 def _findings(assessment: Assessment) -> Section:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from ringplan.assess import Assessment
     from ringplan.render.sections import Section
 
-_COLOURS = {"hidden": "green", "none": "green", "marginal": "yellow", "exposed": "yellow", "stalled": "red"}
+_COLOURS = {
+    "hidden": "green",
+    "none": "green",
+    "marginal": "yellow",
+    "exposed": "yellow",
+    "stalled": "red",
+}
 
 
 def report(assessment: Assessment, *, timeline: bool = False) -> Group:

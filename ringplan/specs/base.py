@@ -30,9 +30,7 @@ def _tokens(given: object) -> object:
 
 def quantity(dimension: str) -> Any:
     """Accept ``"450 GB/s"`` and keep 450e9; refuse a bare number, whose unit is a guess."""
-    return BeforeValidator(
-        lambda given: _quantity(dimension, given), json_schema_input_type=str
-    )
+    return BeforeValidator(lambda given: _quantity(dimension, given), json_schema_input_type=str)
 
 
 def unit(symbol: str) -> dict[str, Any]:

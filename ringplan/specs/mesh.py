@@ -42,7 +42,9 @@ class Mesh(Spec):
     @model_validator(mode="after")
     def _consistent(self) -> Mesh:
         if self.cp_size % self.ulysses_size:
-            divisors = [str(u) for u in range(1, min(self.cp_size, 512) + 1) if not self.cp_size % u]
+            divisors = [
+                str(u) for u in range(1, min(self.cp_size, 512) + 1) if not self.cp_size % u
+            ]
             raise ValueError(
                 f"ulysses_size={self.ulysses_size} does not divide cp_size={self.cp_size}"
                 f" (use one of {', '.join(divisors[:12])})"

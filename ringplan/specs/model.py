@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from ringplan.specs.base import Spec
-from ringplan.specs.dtypes import Dtype  # noqa: TC001 - Pydantic reads it
+from ringplan.specs.dtypes import Dtype
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from ringplan.specs.base import Spec
-from ringplan.specs.dtypes import Dtype  # noqa: TC001 - Pydantic reads it
-from ringplan.specs.hardware import Source  # noqa: TC001 - Pydantic reads it
+from ringplan.specs.dtypes import Dtype
+from ringplan.specs.hardware import Source
 
 
 class Schedule(Spec):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ringplan.specs.base import GroupSize, Spec, Tokens, TokensOrNone
-from ringplan.specs.dtypes import Dtype  # noqa: TC001 - Pydantic reads it
+from ringplan.specs.dtypes import Dtype
 
 Phase = Literal["prefill", "decode", "train"]
 

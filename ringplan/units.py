@@ -35,6 +35,8 @@ _QUANTITY: Final = re.compile(
 _TOKENS: Final = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.IGNORECASE)
 _TOKEN_FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 MAX_TOKENS: Final = 2**40
+#: Counts, which people read without a prefix.
+_PLAIN: Final = ("token", "1", "rank", "hop", "layer", "pair")
 
 
 def parse(text: str, dimension: str) -> float:
@@ -123,8 +125,10 @@ def show(value: float, unit: str) -> str:
     >>> show(2.048, "x"), show(0.5039, "%"), show(5400, "s")
     ('2.05x', '50.4 %', '1.50 h')
     """
+    if value == 0 and unit not in _PLAIN:
+        return f"0 {unit}".replace("0 x", "0x")
     match unit:
-        case "token" | "1" | "rank" | "hop" | "layer":
+        case _ if unit in _PLAIN:
             return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
         case "x":
             return f"{value:,.0f}x" if value >= 100 else f"{value:#.3g}x"

@@ -166,11 +166,14 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         new_tokens=leaf("workload.new_tokens" if work.new_tokens else "workload.seq_len", new),
         multiple=multiple,
     )
-    wire = scenario.schedule.wire_dtype or work.activation_dtype
-    cached_wire = work.kv_dtype if cached and work.kv_dtype else wire
 
-    def size(path: str, dtype: str) -> Number:
+    def size(path: str, dtype: str | None) -> Number:
+        """Bytes of an element; where a format is not given, it is the activations'."""
+        if dtype is None:
+            path, dtype = "workload.activation_dtype", work.activation_dtype
         return leaf(path, ELEMENT_BYTES[dtype])
+
+    cached_wire = work.kv_dtype if cached else None
 
     return Numbers(
         leaf=leaf,
@@ -200,13 +203,11 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         cached_tokens=leaf("workload.cached_len", cached),
         batch_size=leaf("workload.batch_size", work.batch_size),
         activation_bytes=size("workload.activation_dtype", work.activation_dtype),
-        kv_bytes=size("workload.kv_dtype", work.kv_dtype or work.activation_dtype),
-        wire_bytes=size(
-            "workload.kv_dtype" if cached and work.kv_dtype else "schedule", cached_wire
-        ),
-        gradient_wire_bytes=size(
-            "schedule", scenario.schedule.gradient_wire_dtype or work.activation_dtype
-        ),
+        kv_bytes=size("workload.kv_dtype", work.kv_dtype),
+        wire_bytes=size("workload.kv_dtype", cached_wire)
+        if cached_wire
+        else size("schedule", scenario.schedule.wire_dtype),
+        gradient_wire_bytes=size("schedule", scenario.schedule.gradient_wire_dtype),
         partial_bytes=size("schedule", scenario.schedule.partial_dtype),
         weights_bytes=size(
             "workload.weights_dtype" if work.weights_dtype else "model.weights_dtype",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from ringplan.errors import FileError
+from ringplan.io.library import shown
 from ringplan.io.origins import Origin, Tree
 
 if TYPE_CHECKING:
@@ -83,41 +84,41 @@ def read_document(path: Path, *, kind: str = "file") -> Tree:
     FileError
         Unreadable, too large, not YAML or JSON, or not a mapping; names file and line.
     """
-    text = read_text(path)
-    return _json(text, path, kind) if path.suffix == ".json" else _yaml(text, path, kind)
+    text, name = read_text(path), shown(path)
+    return _json(text, name, kind) if path.suffix == ".json" else _yaml(text, name, kind)
 
 
-def _yaml(text: str, path: Path, kind: str) -> Tree:
+def _yaml(text: str, name: str, kind: str) -> Tree:
     try:
         node = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise FileError(f"{path}{line} is not YAML: {problem}", hint="mind the indent") from error
+        raise FileError(f"{name}{line} is not YAML: {problem}", hint="mind the indent") from error
     tree = Tree({}, {})
     if not isinstance(node, yaml.MappingNode):
-        raise FileError(f"{path} holds no keys", hint="write 'model: ...' and so on, one a line")
-    tree.values = _Walk(path, kind, tree.origins).mapping(node, "")
+        raise FileError(f"{name} holds no keys", hint="write 'model: ...' and so on, one a line")
+    tree.values = _Walk(name, kind, tree.origins).mapping(node, "")
     return tree
 
 
 class _Walk:
     """Turns nodes into values and notes the line of each leaf."""
 
-    def __init__(self, path: Path, kind: str, origins: dict[str, Origin]) -> None:
-        self.path, self.kind, self.origins, self.nodes = path, kind, origins, 0
+    def __init__(self, name: str, kind: str, origins: dict[str, Origin]) -> None:
+        self.name, self.kind, self.origins, self.nodes = name, kind, origins, 0
 
     def mapping(self, node: yaml.MappingNode, prefix: str) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise FileError(f"{self.path} line {line}: a key must be a word", hint="quote it")
+                raise FileError(f"{self.name} line {line}: a key must be a word", hint="quote it")
             key = key_node.value
             if key in values:
                 raise FileError(
-                    f"{self.path} line {line}: '{key}' stands here twice", hint="keep one"
+                    f"{self.name} line {line}: '{key}' stands here twice", hint="keep one"
                 )
             values[key] = self.value(value_node, f"{prefix}{key}", line)
         return values
@@ -125,31 +126,31 @@ class _Walk:
     def value(self, node: yaml.Node, path: str, line: int) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise FileError(f"{self.path} expands to over {MAX_NODES:,} values", hint="simplify it")
+            raise FileError(f"{self.name} expands to over {MAX_NODES:,} values", hint="simplify it")
         if isinstance(node, yaml.MappingNode):
-            self.origins[path] = Origin(self.kind, f"{self.path} line {line}")
+            self.origins[path] = Origin(self.kind, f"{self.name} line {line}")
             return self.mapping(node, f"{path}.")
-        self.origins[path] = Origin(self.kind, f"{self.path} line {line}")
+        self.origins[path] = Origin(self.kind, f"{self.name} line {line}")
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, f"{path}.{i}", line) for i, item in enumerate(node.value)]
         quoted = bool(node.style) if isinstance(node, yaml.ScalarNode) else False
         return node.value if quoted else scalar(node.value)
 
 
-def _json(text: str, path: Path, kind: str) -> Tree:
+def _json(text: str, name: str, kind: str) -> Tree:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is not JSON: {error}", hint="name a config.json") from error
+        raise FileError(f"{name} is not JSON: {error}", hint="name a config.json") from error
     if not isinstance(values, dict):
-        raise FileError(f"{path} holds no keys", hint="name a config.json of Hugging Face")
+        raise FileError(f"{name} holds no keys", hint="name a config.json of Hugging Face")
     origins: dict[str, Origin] = {}
-    _json_lines(values, text.splitlines(), path, kind, origins)
+    _json_lines(values, text.splitlines(), name, kind, origins)
     return Tree(values, origins)
 
 
 def _json_lines(
-    values: dict[str, Any], lines: list[str], path: Path, kind: str, origins: dict[str, Origin]
+    values: dict[str, Any], lines: list[str], name: str, kind: str, origins: dict[str, Origin]
 ) -> None:
     """Find the line of each key by looking for it in the text, block by block."""
 
@@ -157,7 +158,7 @@ def _json_lines(
         for key, value in block.items():
             needle = json.dumps(key)
             line = next((i for i in range(start, len(lines)) if needle in lines[i]), start)
-            origins[f"{prefix}{key}"] = Origin(kind, f"{path} line {line + 1}")
+            origins[f"{prefix}{key}"] = Origin(kind, f"{name} line {line + 1}")
             if isinstance(value, dict):
                 look(value, f"{prefix}{key}.", line)
 

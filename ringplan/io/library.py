@@ -21,6 +21,20 @@ def folder(shelf: str) -> Path:
     return _hardware_folder() if shelf == "hardware" else _PACKAGE / "data" / shelf
 
 
+def shown(path: Path) -> str:
+    """
+    Name a file for people: one that is shipped by its place in the project, others as given.
+
+    >>> shown(folder("models") / "llama-3.1-8b.yaml")
+    'ringplan/data/models/llama-3.1-8b.yaml'
+    """
+    if path.parent == _hardware_folder():
+        return f"hardware_profiles/{path.name}"
+    if path.is_relative_to(_PACKAGE):
+        return f"ringplan/{path.relative_to(_PACKAGE)}"
+    return str(path)
+
+
 def names(shelf: str) -> list[str]:
     """
     List what is shipped on a shelf.

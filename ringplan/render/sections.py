@@ -134,23 +134,27 @@ def _budget(assessment: Assessment) -> Section:
     if ring.min_block_tokens is not None:
         least, hidden = ring.min_block_tokens, ring.min_block_tokens_hidden
         rows.append(["smallest block", f"{least:,} tokens at margin 1, {hidden:,} at 1.25"])
-        window = assessment.summary.cp_sizes
-        rows.append(
-            [
-                "cp sizes that fit and hide",
-                f"{window[0]:,} to {window[1]:,}"
-                if window
-                else f"none: fits from {cell(assessment.estimate.memory.min_cp_size, 'rank')},"
-                f" hides to {ring.max_cp_size:,}",
-            ]
-        )
+        rows.append(["cp sizes that fit and hide", _window(assessment)])
     return Section(f"Step budget: {ring.verdict}", ["widest full-attention layer", "value"], rows)
+
+
+def _window(assessment: Assessment) -> str:
+    window = assessment.summary.cp_sizes
+    if window:
+        return f"{window[0]:,} to {window[1]:,}"
+    least = assessment.estimate.memory.min_cp_size
+    fits = "none fits" if least is None else f"fits from {least:,}"
+    return f"none: {fits}, hides to {assessment.estimate.ring.max_cp_size:,}"
 
 
 def _alternatives(assessment: Assessment) -> Section:
     rows = []
+    every = [set(row.reasons) for row in assessment.estimate.alternatives]
+    shared = set.intersection(*every) if every else set()
     for row in assessment.estimate.alternatives:
-        why = "best" if row.best else "; ".join(row.reasons) or ("" if row.fits else "does not fit")
+        own = "; ".join(reason for reason in row.reasons if reason not in shared)
+        why = own or ("see findings" if row.reasons else "" if row.fits else "does not fit")
+        why = "best" if row.best else why
         mixed = row.comm_type == "a2a+p2p"
         shape = f"a2a {row.ulysses_size} x p2p {row.ring_size}" if mixed else row.comm_type
         rows.append(

@@ -21,6 +21,7 @@ from ringplan.units import show
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ringplan.io.origins import Origin
     from ringplan.specs.model import LayerKind, ModelSpec
 
 
@@ -129,9 +130,6 @@ def _model(path: Path) -> list[Table]:
     name, config = read_model(path)
     model = read_config(config, name=name).spec
     title = str(read_document(path).values.get("title", name))
-    fields = [
-        [key, _text(value), config.origins[key].source] for key, value in leaves(config.values)
-    ]
     facts = [
         ["parameters", f"{model.num_parameters:,}"],
         ["K/V a token, bf16", f"{kv_bytes_per_token(model):,} B"],
@@ -139,18 +137,33 @@ def _model(path: Path) -> list[Table]:
     ]
     return [
         Table(title, ["counted", "value"], facts),
-        Table("config", ["field", "value", "source"], fields),
+        *_sourced("config", leaves(config.values), config.origins),
     ]
 
 
 def _hardware(path: Path) -> list[Table]:
     profile = read_profile(path)
-    rows = [
-        [key, _text(value), profile.origins[key].source]
+    fields = [
+        (key, value)
         for key, value in leaves(profile.values)
-        if not key.startswith(("sources", "name", "title"))
+        if key.partition(".")[0] not in ("sources", "name", "title")
     ]
-    return [Table(str(profile.values.get("title", path.stem)), ["field", "value", "source"], rows)]
+    return _sourced(str(profile.values.get("title", path.stem)), fields, profile.origins)
+
+
+def _sourced(title: str, fields: list[tuple[str, Any]], origins: dict[str, Origin]) -> list[Table]:
+    """Fields with the number of their source, and the sources by number."""
+    numbers: dict[str, int] = {}
+    rows = []
+    for key, value in fields:
+        source = origins[key].source
+        number = str(numbers.setdefault(source, len(numbers) + 1)) if source else ""
+        rows.append([key, _text(value), number])
+    sources = [[str(number), source] for source, number in numbers.items()]
+    return [
+        Table(title, ["field", "value", "source"], rows),
+        Table("sources", ["", "title"], sources),
+    ]
 
 
 def _schedule(path: Path) -> list[Table]:

@@ -114,7 +114,7 @@ def parse_tokens(text: str) -> int:
     return int(value)
 
 
-def show(value: float, unit: str) -> str:
+def show(value: float, unit: str) -> str:  # noqa: PLR0911 - one answer a unit
     """
     Print a number for people: three significant digits, a decimal prefix, the unit.
 

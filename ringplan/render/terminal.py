@@ -26,6 +26,23 @@ _COLOURS = {
 }
 
 
+#: Columns of words; the others hold numbers and stand to the right.
+_WORDS = {
+    "",
+    "bound by",
+    "kind",
+    "letter",
+    "link",
+    "meaning",
+    "source",
+    "title",
+    "unit",
+    "value",
+    "what",
+    "what, and the cure",
+}
+
+
 def report(assessment: Assessment, *, timeline: bool = False) -> Group:
     """Return the whole answer: one verdict line, the scenario, the sections."""
     colour = _COLOURS[assessment.summary.verdict] if assessment.works else "red"
@@ -48,7 +65,7 @@ def table(section: Section) -> Table:
         show_edge=False,
     )
     for index, column in enumerate(section.columns):
-        words = index == 0 or column in ("value", "", "what, and the cure", "link", "bound by")
+        words = index == 0 or column in _WORDS
         made.add_column(
             column,
             justify="left" if words else "right",

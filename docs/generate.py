@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ringplan.estimation.core  # noqa: F401 - registers every formula
 from ringplan.catalogue import listing
 from ringplan.cli.app import COMMANDS
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DOCS = Path(__file__).parent
 HEAD = "<!-- written by docs/generate.py; edit what it reads instead -->\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringplan.checks import Finding, findings
+from ringplan.checks import Finding, findings, judged_margin
 from ringplan.estimation.core import estimate
 from ringplan.units import show
 
@@ -46,7 +46,7 @@ def assess(scenario: Scenario) -> Assessment:
     """Estimate a scenario, run the rules, and sum up."""
     made = estimate(scenario)
     found = tuple(findings(scenario, made))
-    return Assessment(scenario, made, found, _summary(made, found))
+    return Assessment(scenario, made, found, _summary(scenario, made, found))
 
 
 def cp_window(made: Estimate) -> tuple[int, int] | None:
@@ -57,23 +57,22 @@ def cp_window(made: Estimate) -> tuple[int, int] | None:
     return least, most
 
 
-def _summary(made: Estimate, found: tuple[Finding, ...]) -> Summary:
+def _summary(scenario: Scenario, made: Estimate, found: tuple[Finding, ...]) -> Summary:
     works = not any(finding.severity == "error" for finding in found)
     loud = [finding for finding in found if finding.severity != "info"]
-    ring = made.ring
-    margins = [m for m in (ring.overlap_margin, ring.overlap_margin_backward) if m is not None]
+    margin = judged_margin(scenario, made)
     return Summary(
         works=works,
         fits=made.memory.fits is True,
-        verdict=ring.verdict or "none",
-        overlap_margin=margins[0] if margins else None,
+        verdict=made.ring.verdict or "none",
+        overlap_margin=margin,
         cp_sizes=cp_window(made),
-        headline=_headline(made),
+        headline=_headline(made, margin),
         change=loud[0].hint if loud else "nothing",
     )
 
 
-def _headline(made: Estimate) -> str:
+def _headline(made: Estimate, margin: float | None) -> str:
     rank: Any = made.memory.rank
     share = rank.total_bytes / rank.capacity_bytes
     room = (
@@ -88,6 +87,4 @@ def _headline(made: Estimate) -> str:
         case "exposed":
             return f"{room}; ring exposed: the schedule does not overlap"
         case verdict:
-            return (
-                f"{room}; ring {verdict}, margin {show(ring.overlap_margin, 'x')} over {ring.link}"
-            )
+            return f"{room}; ring {verdict}, margin {show(margin or 0, 'x')} over {ring.link}"

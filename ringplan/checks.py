@@ -74,7 +74,7 @@ def rp201(scenario: Scenario, estimate: Estimate) -> Finding | None:
     ring = estimate.ring
     if ring.verdict != "stalled" or scenario.workload.phase == "decode":
         return None
-    worst = _worst_margin(estimate)
+    worst = judged_margin(scenario, estimate) or 0.0
     return Finding(
         "RP201",
         "warning",
@@ -88,7 +88,7 @@ def rp202(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The ring is marginal: a little less compute or bandwidth makes it stall."""
     if estimate.ring.verdict != "marginal":
         return None
-    worst = _worst_margin(estimate)
+    worst = judged_margin(scenario, estimate) or 1.0
     return Finding(
         "RP202",
         "warning",
@@ -97,10 +97,13 @@ def rp202(scenario: Scenario, estimate: Estimate) -> Finding | None:
     )
 
 
-def _worst_margin(estimate: Estimate) -> float:
+def judged_margin(scenario: Scenario, estimate: Estimate) -> float | None:
+    """Margin that the verdict goes by: the worse of the phase's passes; None without a hop."""
     ring = estimate.ring
-    margins: list[float | None] = [ring.overlap_margin, ring.overlap_margin_backward]
-    return min(margin for margin in margins if margin is not None)
+    margins: list[float | None] = [ring.overlap_margin]
+    if scenario.workload.phase == "train":
+        margins.append(ring.overlap_margin_backward)
+    return min((margin for margin in margins if margin is not None), default=None)
 
 
 def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *ROOT.glob("hardware_profiles/*.md")]
-CONFIG = ROOT / "tests/data/hf_configs/Qwen--Qwen3-8B.json"
+CONFIG = ROOT / "tests/data/hf_configs/qwen3-8b.json"
 
 
 def commands() -> list[tuple[str, str]]:

@@ -90,7 +90,7 @@ def misplaced_imports(where: str, tree: ast.Module) -> list[str]:
         root, _, rest = name.partition(".")
         if root == "ringplan":
             other = rest.partition(".")[0]
-            fine = other in {layer, "__version__", ""} or other in LAYERS[layer]
+            fine = other in {layer, "__version__"} or other in LAYERS[layer]
         else:
             allowed = LIBRARIES.get(root, set())
             fine = root in sys.stdlib_module_names or bool(allowed & {layer, where})

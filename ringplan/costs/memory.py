@@ -226,7 +226,7 @@ def ring_buffer_bytes(
 
 
 @formula(
-    equation="B n e (2 D + max[h (d_k + d_v) + g (d_k + d_v), 3 I])",
+    equation="B n e (2 D/s + max[(h + g)(d_k + d_v), 3 I/T])",
     unit="B",
     scope="rank, layer",
     source="tensors alive at the widest point of a layer: residual, its norm, and either Q, K, V "
@@ -243,6 +243,7 @@ def working_set_bytes(
     v_head_dim: Number,
     intermediate_size: Number,
     tp_size: Number,
+    residual_shards: Number,
     element_bytes: Number,
 ) -> Number:
     """
@@ -250,18 +251,19 @@ def working_set_bytes(
 
     >>> working_set_bytes(
     ...     batch_size=1, query_tokens=1, hidden_size=4096, num_heads=32, num_kv_heads=32,
-    ...     head_dim=128, v_head_dim=128, intermediate_size=11008, tp_size=1, element_bytes=2
+    ...     head_dim=128, v_head_dim=128, intermediate_size=11008, tp_size=1, residual_shards=1,
+    ...     element_bytes=2
     ... )
     82432
     """
     attention = (num_heads + num_kv_heads) * (head_dim + v_head_dim)
     mlp = divide(3 * intermediate_size, tp_size)
-    widest = 2 * hidden_size + maximum(attention, mlp)
+    widest = divide(2 * hidden_size, residual_shards) + maximum(attention, mlp)
     return batch_size * query_tokens * element_bytes * widest
 
 
 @formula(
-    equation="L B n D e",
+    equation="L B n D/s e",
     unit="B",
     scope="rank",
     source="full recompute keeps the input of each layer",
@@ -272,19 +274,23 @@ def boundary_bytes(
     batch_size: Number,
     tokens: Number,
     hidden_size: Number,
+    residual_shards: Number,
     element_bytes: Number,
 ) -> Number:
     """
     Bytes of the layer inputs that full recompute keeps.
 
-    >>> boundary_bytes(layers=60, batch_size=1, tokens=256000, hidden_size=5376, element_bytes=2)
+    >>> boundary_bytes(
+    ...     layers=60, batch_size=1, tokens=256000, hidden_size=5376, residual_shards=1,
+    ...     element_bytes=2
+    ... )
     165150720000
     """
-    return layers * batch_size * tokens * hidden_size * element_bytes
+    return divide(layers * batch_size * tokens * hidden_size * element_bytes, residual_shards)
 
 
 @formula(
-    equation="L B n e (4 D + (h + g)(d_k + d_v) + 4 h/e + 4 I/T)",
+    equation="L B n (e (4 D/s + (h + g)(d_k + d_v) + 4 I/T) + 4 h)",
     unit="B",
     scope="rank",
     source="inputs of both norms and both blocks; Q, K, V, output and its log-sum-exp; gate, up, "
@@ -302,6 +308,7 @@ def kept_activation_bytes(
     v_head_dim: Number,
     intermediate_size: Number,
     tp_size: Number,
+    residual_shards: Number,
     element_bytes: Number,
 ) -> Number:
     """
@@ -309,12 +316,14 @@ def kept_activation_bytes(
 
     >>> kept_activation_bytes(
     ...     layers=1, batch_size=1, tokens=1, hidden_size=8, num_heads=2, num_kv_heads=1,
-    ...     head_dim=4, v_head_dim=4, intermediate_size=16, tp_size=1, element_bytes=2
+    ...     head_dim=4, v_head_dim=4, intermediate_size=16, tp_size=1, residual_shards=1,
+    ...     element_bytes=2
     ... )
     248
     """
     attention = (num_heads + num_kv_heads) * (head_dim + v_head_dim)
-    per_token = 4 * hidden_size + attention + divide(4 * intermediate_size, tp_size)
+    residual = divide(4 * hidden_size, residual_shards)
+    per_token = residual + attention + divide(4 * intermediate_size, tp_size)
     return layers * batch_size * tokens * (per_token * element_bytes + 4 * num_heads)
 
 
@@ -471,28 +480,22 @@ def min_cp_size(
 
 
 @formula(
-    equation="(M - (t - kv)) P / k_rank",
+    equation="floor((M - (t - kv)) B S / kv)",
     unit="token",
     scope="replica",
-    source="what is left beside everything else, in tokens of cache",
+    source="what is left beside everything else, in sequences of this length",
 )
 def kv_tokens(
-    *,
-    capacity: Number,
-    total: Number,
-    rank_kv: Number,
-    per_token: Number,
-    constant: Number,
-    cp_size: Number,
+    *, capacity: Number, total: Number, rank_kv: Number, batch_size: Number, seq_len: Number
 ) -> Number:
     """
-    Tokens of context that the free memory of a replica holds.
+    Tokens of context that the free memory of a replica holds, windows of every sequence included.
 
-    >>> kv_tokens(capacity=100, total=60, rank_kv=20, per_token=2, constant=0, cp_size=4)
+    >>> kv_tokens(capacity=100, total=60, rank_kv=20, batch_size=1, seq_len=40)
     120
     """
-    free = maximum(capacity - (total - rank_kv) - constant, 0)
-    return floor(ratio(free * cp_size, per_token, otherwise=0))
+    free = maximum(capacity - (total - rank_kv), 0)
+    return floor(ratio(free * batch_size * seq_len, rank_kv, otherwise=0))
 
 
 @formula(equation="tokens / S", unit="1", scope="replica", source="definition")

@@ -65,6 +65,7 @@ group_size | k | rank | ranks of one group
 inner_ranks | - | rank | ranks on the axes inside this one
 span | s | rank | consecutive ranks a group is spread over
 domain_size | D | rank | ranks that share the scale-up fabric
+residual_shards | s | rank | ranks that share the residual stream of a token
 shards | N_zero | rank | ranks that each hold a part
 pairs | pairs | pair | visible query-key pairs of a step
 first_pairs | first | pair | visible pairs of step 0

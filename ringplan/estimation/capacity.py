@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import memory
-from ringplan.estimation.memory import elements_on_rank, rank_memory
+from ringplan.estimation.memory import rank_memory
 from ringplan.estimation.numbers import plain
 from ringplan.units import MAX_TOKENS
 
@@ -81,35 +81,20 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
         "max_seq_len": _max_seq_len(x, bill, multiple, total),
         "min_cp_size": _min_cp_size(x, bill, total),
     }
-    kinds = range(len(x.kinds))
+    if x.phase == "train":
+        return found
+    context = x.leaf.derived(
+        "seq_len", plain(x.new_tokens) + plain(x.cached_tokens), "padded workload.seq_len"
+    )
     tokens = memory.kv_tokens(
         capacity=capacity,
         total=bill.total_bytes,
         rank_kv=bill.kv_bytes,
-        per_token=memory.kv_bytes_per_token(
-            layers=stage.layers,
-            elements=tuple(elements_on_rank(x, x.kinds[i]) for i in kinds),
-            grows=_grows(x),
-            element_bytes=x.kv_bytes,
-        ),
-        constant=x.leaf.derived("constant", 0, "window layers stay in the total"),
-        cp_size=x.cp_size,
+        batch_size=x.batch_size,
+        seq_len=context,
     )
-    if x.phase == "train":
-        return found
-    context = plain(x.new_tokens) + plain(x.cached_tokens)
-    found["kv_tokens"] = tokens
-    found["max_concurrency"] = memory.max_concurrency(
-        kv_tokens=tokens, seq_len=x.leaf.derived("seq_len", context, "padded workload.seq_len")
-    )
+    found["max_concurrency"] = memory.max_concurrency(kv_tokens=found["kv_tokens"], seq_len=context)
     return found
-
-
-def _grows(x: Numbers) -> tuple[Number, ...]:
-    return tuple(
-        x.leaf.derived("grows", int(kind.window is None), "1 without a sliding window")
-        for kind in x.kinds
-    )
 
 
 def _max_seq_len(

@@ -137,6 +137,11 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -
     """Working set of the widest layer and, in training, what is kept of all of them."""
     kinds = [i for i, count in enumerate(stage.layers) if plain(count)] or [0]
 
+    shared = scenario.mesh.sequence_parallel
+    residual = x.leaf.derived(
+        "residual_shards", x.sizes["tp"] if shared else 1, f"mesh.sequence_parallel={shared}"
+    )
+
     def of_layer(kind: Kind) -> dict[str, Number]:
         return {
             "batch_size": x.batch_size,
@@ -151,6 +156,7 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -
             "v_head_dim": kind.v_head_dim,
             "intermediate_size": kind.active_intermediate_size,
             "tp_size": x.tp_size,
+            "residual_shards": residual,
             "element_bytes": x.activation_bytes,
         }
 
@@ -166,6 +172,7 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -
             batch_size=x.batch_size,
             tokens=tokens,
             hidden_size=x.hidden_size,
+            residual_shards=residual,
             element_bytes=x.activation_bytes,
         )
         if scenario.workload.recompute == "full"

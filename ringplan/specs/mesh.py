@@ -35,6 +35,11 @@ class Mesh(Spec):
     schedule: str | None = Field(
         default=None, description="Whose ring; None is the schedule that data/schedules names."
     )
+    sequence_parallel: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether tensor-parallel ranks also share norms and the residual stream.",
+    )
     zero_stage: Literal[0, 1, 2, 3] = Field(
         default=0, description="What is sharded over dp x cp: optimizer, gradients, parameters."
     )

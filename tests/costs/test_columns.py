@@ -69,7 +69,7 @@ every_formula = pytest.mark.parametrize("made", REGISTRY.values(), ids=lambda ma
 def column(name: str, rng: np.random.Generator) -> Column:
     low, high = NAMED.get(name) or RANGES[SYMBOLS[name].unit]
     if isinstance(low, int):
-        return rng.integers(low, high, size=ROWS, endpoint=True).astype(float)
+        return rng.integers(int(low), int(high), size=ROWS, endpoint=True).astype(float)
     return rng.uniform(low, high, size=ROWS)
 
 

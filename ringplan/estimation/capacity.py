@@ -93,8 +93,8 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
         batch_size=x.batch_size,
         seq_len=context,
     )
-    found["max_concurrency"] = memory.max_concurrency(kv_tokens=found["kv_tokens"], seq_len=context)
-    return found
+    concurrency = memory.max_concurrency(kv_tokens=tokens, seq_len=context)
+    return found | {"kv_tokens": tokens, "max_concurrency": concurrency}
 
 
 def _max_seq_len(

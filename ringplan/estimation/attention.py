@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class Shape:
     """Tokens, heads and head sizes that one rank works on inside the ring."""
 
-    block_tokens: Number
     ring_size: Number
     query_tokens: Number
     key_tokens: Number
@@ -75,17 +74,12 @@ def shape(x: Numbers, kind: Kind) -> Shape:
     """Work out what one rank holds and what a hop carries."""
     decoding = x.phase == "decode"
     latent = decoding and kind.latent_dim is not None
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
-    block = layout.shard_tokens(tokens=context, cp_size=x.cp_size)
     ring_size = layout.ring_ranks(cp_size=x.cp_size, ulysses_size=x.ulysses_size)
-    keys = layout.ring_tokens(tokens=block, ulysses_size=x.ulysses_size)
+    keys = layout.ring_tokens(tokens=x.tokens.block, ulysses_size=x.ulysses_size)
     queries = (
-        x.new_tokens
+        x.tokens.new
         if decoding
-        else layout.ring_tokens(
-            tokens=layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
-            ulysses_size=x.ulysses_size,
-        )
+        else layout.ring_tokens(tokens=x.tokens.rank, ulysses_size=x.ulysses_size)
     )
     heads = layout.query_heads(num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size)
     kv_heads = layout.kv_heads(num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size)
@@ -110,7 +104,6 @@ def shape(x: Numbers, kind: Kind) -> Shape:
         )
 
     return Shape(
-        block_tokens=block,
         ring_size=ring_size,
         query_tokens=queries,
         key_tokens=keys,
@@ -249,20 +242,23 @@ def traffic(
     )
 
 
+def exchanged(x: Numbers, kind: Kind, s: Shape) -> dict[str, Number]:
+    """Sizes of the tensors that an exchange of heads moves."""
+    return {
+        "batch_size": x.batch_size,
+        "tokens": x.tokens.rank,
+        "num_heads": s.num_heads,
+        "num_kv_heads": s.num_kv_heads,
+        "head_dim": kind.head_dim,
+        "v_head_dim": kind.v_head_dim,
+        "element_bytes": x.activation_bytes,
+        "ulysses_size": x.ulysses_size,
+    }
+
+
 def ulysses_exchange(x: Numbers, kind: Kind, s: Shape) -> Number:
     """Bytes that one rank sends to trade tokens for heads and back."""
-    return collectives.ulysses_bytes(
-        batch_size=x.batch_size,
-        tokens=x.new_tokens
-        if x.phase == "decode"
-        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
-        num_heads=s.num_heads,
-        num_kv_heads=s.num_kv_heads,
-        head_dim=kind.head_dim,
-        v_head_dim=kind.v_head_dim,
-        element_bytes=x.activation_bytes,
-        ulysses_size=x.ulysses_size,
-    )
+    return collectives.ulysses_bytes(**exchanged(x, kind, s))
 
 
 def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import memory
 from ringplan.estimation.memory import rank_memory
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     totals: dict[tuple[Any, ...], Number] = {}
 
     def total(changed: Numbers) -> Number:
-        key = (plain(changed.new_tokens), plain(changed.cached_tokens), plain(changed.cp_size))
+        key = (plain(changed.tokens.new), plain(changed.tokens.cached), plain(changed.cp_size))
         if key not in totals:
             totals[key] = rank_memory(changed, scenario, stage).total_bytes
         return totals[key]
@@ -83,17 +82,14 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     }
     if x.phase == "train":
         return found
-    context = x.leaf.derived(
-        "seq_len", plain(x.new_tokens) + plain(x.cached_tokens), "padded workload.seq_len"
-    )
     tokens = memory.kv_tokens(
         capacity=capacity,
         total=bill.total_bytes,
         rank_kv=bill.kv_bytes,
         batch_size=x.batch_size,
-        seq_len=context,
+        seq_len=x.tokens.context,
     )
-    concurrency = memory.max_concurrency(kv_tokens=tokens, seq_len=context)
+    concurrency = memory.max_concurrency(kv_tokens=tokens, seq_len=x.tokens.context)
     return found | {"kv_tokens": tokens, "max_concurrency": concurrency}
 
 
@@ -102,15 +98,15 @@ def _max_seq_len(
 ) -> Number:
     capacity = plain(bill.capacity_bytes)
     decoding = x.phase == "decode"
-    field = "cached_tokens" if decoding else "new_tokens"
-    fixed = plain(x.new_tokens if decoding else x.cached_tokens)
+    varied, fixed = x.tokens.new, x.tokens.cached
+    if decoding:
+        varied, fixed = fixed, varied
     step = 1 if decoding else multiple
 
     def at(steps: int, why: str) -> Numbers:
-        tokens = x.leaf.derived(field, steps * step, why)
-        return replace(x, cached_tokens=tokens) if decoding else replace(x, new_tokens=tokens)
+        return with_tokens(x, steps * step, why)
 
-    here = plain(getattr(x, field)) // step
+    here = plain(varied) // step
     doubled = plain(total(at(2 * here + 1, "a longer context")))
     slope = (doubled - plain(bill.total_bytes)) / (here + 1)
     guess = here + int((capacity - plain(bill.total_bytes)) / slope) if slope > 0 else here
@@ -118,7 +114,7 @@ def _max_seq_len(
         lambda steps: plain(total(at(steps, "searched"))) <= capacity, guess, MAX_TOKENS // step
     )
     return memory.max_seq_len(
-        seq_len=x.leaf.derived("seq_len", best * step + fixed if best else 0, "searched"),
+        seq_len=x.leaf.derived("seq_len", best * step + plain(fixed) if best else 0, "searched"),
         total_here=total(at(best, "the longest that fits")),
         total_beyond=total(at(best + 1, "one legal step more")),
         capacity=bill.capacity_bytes,
@@ -129,11 +125,10 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
     """Search the ring sizes, Ulysses unchanged; None where no number of ranks is enough."""
     capacity = plain(bill.capacity_bytes)
     exchange = x.sizes["ulysses"]
-    limit = min(MAX_RANKS, plain(x.new_tokens) + plain(x.cached_tokens)) // exchange
+    limit = min(MAX_RANKS, plain(x.tokens.new) + plain(x.tokens.cached)) // exchange
 
     def at(rings: int, why: str) -> Numbers:
-        sizes = {**x.sizes, "ring": rings}
-        return replace(x, sizes=sizes, cp_size=x.leaf.derived("cp_size", rings * exchange, why))
+        return with_rings(x, rings, why)
 
     def too_big(rings: int) -> bool:
         return bool(plain(total(at(rings, "searched"))) > capacity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import axes, collectives, layout, memory, ring
+from ringplan.costs import axes, collectives, memory, ring
 from ringplan.estimation.attention import ulysses_exchange, ulysses_time
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import Communication
@@ -43,12 +43,6 @@ def directions(x: Numbers) -> int:
 def passes(x: Numbers) -> Number:
     """How many times a forward volume is moved."""
     return x.leaf.derived("passes", directions(x), f"workload.phase={x.phase}")
-
-
-def _tokens(x: Numbers) -> Number:
-    if x.phase == "decode":
-        return x.new_tokens
-    return layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size)
 
 
 def _all_layers(stage: Stage, each: list[Number], repeats: int) -> Number:
@@ -135,7 +129,7 @@ def _tensor(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         layers=memory.total_layers(layers=stage.layers),
         tp_size=x.tp_size,
         batch_size=x.batch_size,
-        tokens=_tokens(x),
+        tokens=x.tokens.rank,
         hidden_size=x.hidden_size,
         element_bytes=x.activation_bytes,
         passes=passes(x),
@@ -157,7 +151,7 @@ def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         layers=layers,
         ep_size=x.ep_size,
         batch_size=x.batch_size,
-        tokens=_tokens(x),
+        tokens=x.tokens.rank,
         experts_per_token=experts,
         hidden_size=x.hidden_size,
         element_bytes=x.activation_bytes,
@@ -174,7 +168,7 @@ def _pipeline(x: Numbers, device: Device) -> Communication | None:
     sent = axes.pipeline_bytes(
         pp_size=x.pp_size,
         batch_size=x.batch_size,
-        tokens=_tokens(x),
+        tokens=x.tokens.rank,
         hidden_size=x.hidden_size,
         element_bytes=x.activation_bytes,
         passes=passes(x),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import layout, masks, memory, ring
+from ringplan.costs import masks, memory, ring
 from ringplan.estimation.alternatives import alternatives
 from ringplan.estimation.attention import HIDDEN, layer, margin, verdict
 from ringplan.estimation.capacity import answers
@@ -74,7 +74,6 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
 def _memory(
     x: Numbers, scenario: Scenario, kind: Kind, bill: Any, missing: dict[str, str]
 ) -> Memory:
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
     layers = tuple(each.layers for each in x.kinds)
     elements = tuple(_elements(each) for each in x.kinds)
     grows = tuple(
@@ -92,7 +91,7 @@ def _memory(
         layers=layers,
         elements=elements,
         windows=windows,
-        seq_len=context,
+        seq_len=x.tokens.context,
         element_bytes=x.kv_bytes,
     )
     inverse = answers(x, scenario, bill, token_multiple(scenario))
@@ -109,14 +108,14 @@ def _memory(
         kv_bytes_per_layer=memory.kv_layer_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
-            seq_len=context,
+            seq_len=x.tokens.context,
             elements=_elements(kind),
             element_bytes=x.kv_bytes,
         ),
         kv_bytes=memory.kv_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
-            seq_len=context,
+            seq_len=x.tokens.context,
             per_token=per_token,
             constant=constant,
         ),
@@ -124,8 +123,8 @@ def _memory(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
             num_attention_heads=kind.num_attention_heads,
-            new_tokens=x.new_tokens,
-            seq_len=context,
+            new_tokens=x.tokens.new,
+            seq_len=x.tokens.context,
             element_bytes=x.activation_bytes,
         ),
         fits=memory.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
@@ -153,7 +152,7 @@ def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str])
     stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
     ways = len(every) // len(x.kinds)
     fields: dict[str, Any] = {
-        "block_tokens": s.block_tokens,
+        "block_tokens": x.tokens.block,
         "hop_bytes": s.hop_bytes,
         "hops_forward": forward.hops,
         "bytes_sent_forward": forward.bytes_sent,
@@ -230,12 +229,11 @@ def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) ->
 def _smallest_blocks(x: Numbers, dev: Device, widest: Layer) -> dict[str, Number]:
     kind, s = widest.kind, widest.shape
     link = dev.link(x, "ring")
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
     balanced = x.causal and x.partition != "contiguous"
     why = f"workload.causal={x.causal}, mesh.partition={x.partition}"
     visible = masks.visible_share(
-        new_tokens=x.new_tokens,
-        seq_len=context,
+        new_tokens=x.tokens.new,
+        seq_len=x.tokens.context,
         mask_share=x.leaf.derived("mask_share", 0.5 if balanced else 1, why),
     )
     common: dict[str, Number] = {
@@ -262,8 +260,8 @@ def _smallest_blocks(x: Numbers, dev: Device, widest: Layer) -> dict[str, Number
             margin=x.leaf.derived("margin", wanted, name),
             granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, why),
             diagonal_share=x.leaf.derived("diagonal_share", diagonal, why),
-            new_tokens=x.new_tokens,
-            seq_len=context,
+            new_tokens=x.tokens.new,
+            seq_len=x.tokens.context,
             peak=dev.peak,
             sizes=dev.forward.sizes,
             shares=dev.forward.shares,
@@ -278,27 +276,26 @@ def _smallest_blocks(x: Numbers, dev: Device, widest: Layer) -> dict[str, Number
             flops_per_second=dev.flops_per_second(s.query_tokens), **common
         ),
         "max_cp_size": ring.max_cp_size(
-            seq_len=context, min_block_tokens=hidden, ulysses_size=x.ulysses_size
+            seq_len=x.tokens.context, min_block_tokens=hidden, ulysses_size=x.ulysses_size
         ),
     }
 
 
 def _utilization(x: Numbers) -> Utilization:
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
-    block = layout.shard_tokens(tokens=context, cp_size=x.cp_size)
+    tokens = {"seq_len": x.tokens.context, "block_tokens": x.tokens.block}
     balanced = masks.balanced_utilization_blocks(cp_size=x.cp_size)
     return Utilization(
         contiguous=PartitionUtilization(
             block_granular=masks.contiguous_utilization_blocks(cp_size=x.cp_size),
-            exact=masks.contiguous_utilization(seq_len=context, block_tokens=block),
+            exact=masks.contiguous_utilization(**tokens),
         ),
         zigzag=PartitionUtilization(
             block_granular=balanced,
-            exact=masks.zigzag_utilization(seq_len=context, block_tokens=block, cp_size=x.cp_size),
+            exact=masks.zigzag_utilization(cp_size=x.cp_size, **tokens),
         ),
         striped=PartitionUtilization(
             block_granular=balanced,
-            exact=masks.striped_utilization(seq_len=context, block_tokens=block, cp_size=x.cp_size),
+            exact=masks.striped_utilization(cp_size=x.cp_size, **tokens),
         ),
     )
 
@@ -329,7 +326,7 @@ def _communication(
 def _cached_prefix(
     x: Numbers, widest: Layer, dev: Device, missing: dict[str, str]
 ) -> CachedPrefix | None:
-    if x.phase == "prefill" and plain(x.cached_tokens) and x.sizes["ring"] > 1:
+    if x.phase == "prefill" and plain(x.tokens.cached) and x.sizes["ring"] > 1:
         return cached_prefix(x, widest, dev)
     missing["cached_prefix"] = "only a prefill over a cached prefix with a ring has this choice"
     return None

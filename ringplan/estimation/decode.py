@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     """Cost a decode step of the widest layer over this context."""
     leaf, schedule = x.leaf, device.scenario.schedule
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
     shard = decode.cache_shard_bytes(
         batch_size=x.batch_size,
-        tokens=layout.shard_tokens(tokens=context, cp_size=x.cp_size),
+        tokens=x.tokens.block,
         cached_elements=elements_on_rank(x, kind),
         element_bytes=x.kv_bytes,
     )
@@ -31,7 +30,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     )
     exchanged = decode.stationary_bytes(
         batch_size=x.batch_size,
-        new_tokens=x.new_tokens
+        new_tokens=x.tokens.new
         if x.phase == "decode"
         else leaf.derived("new_tokens", 1, "one token a sequence"),
         num_heads=layout.query_heads(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, layout, memory, ring
-from ringplan.estimation.attention import Shape, shape
+from ringplan.estimation.attention import Shape, exchanged, shape
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import RankMemory
 
@@ -29,11 +29,6 @@ def fullest_rank(x: Numbers, scenario: Scenario) -> RankMemory:
 def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
     """Bill one rank of a stage, part by part."""
     training = x.phase == "train"
-    tokens = (
-        x.new_tokens
-        if x.phase == "decode"
-        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size)
-    )
     parts: dict[str, Number] = {
         "weights_bytes": _weights(x, scenario, stage),
         "kv_bytes": x.leaf.derived(
@@ -41,8 +36,8 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
         )
         if training
         else _cache(x, stage),
-        "activation_bytes": _activations(x, scenario, stage, tokens),
-        "logits_bytes": _logits(x, stage, tokens),
+        "activation_bytes": _activations(x, scenario, stage),
+        "logits_bytes": _logits(x, stage),
         "ring_buffer_bytes": buffers(x, scenario),
         "overhead_bytes": x.leaf("hardware.memory.overhead", scenario.hardware.memory.overhead),
         **_training(x, scenario, stage),
@@ -109,8 +104,7 @@ def elements_on_rank(x: Numbers, kind: Kind) -> Number:
 
 
 def _cache(x: Numbers, stage: Stage) -> Number:
-    context = layout.context_tokens(cached_tokens=x.cached_tokens, new_tokens=x.new_tokens)
-    block = layout.shard_tokens(tokens=context, cp_size=x.cp_size)
+    block = x.tokens.block
 
     def held(kind: Kind) -> Number:
         if kind.window is None:
@@ -120,7 +114,7 @@ def _cache(x: Numbers, stage: Stage) -> Number:
             return memory.window_tokens(window=evenly, chunk_tokens=block)
         if x.partition == "zigzag" and x.sizes["ring"] > 1:
             return memory.zigzag_window_tokens(
-                window=kind.window, block_tokens=block, seq_len=context
+                window=kind.window, block_tokens=block, seq_len=x.tokens.context
             )
         return memory.window_tokens(window=kind.window, chunk_tokens=block)
 
@@ -133,7 +127,7 @@ def _cache(x: Numbers, stage: Stage) -> Number:
     )
 
 
-def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -> Number:
+def _activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     """Working set of the widest layer and, in training, what is kept of all of them."""
     kinds = [i for i, count in enumerate(stage.layers) if plain(count)] or [0]
 
@@ -161,7 +155,10 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -
         }
 
     widest = max(
-        (memory.working_set_bytes(query_tokens=tokens, **of_layer(x.kinds[i])) for i in kinds),
+        (
+            memory.working_set_bytes(query_tokens=x.tokens.rank, **of_layer(x.kinds[i]))
+            for i in kinds
+        ),
         key=plain,
     )
     if x.phase != "train":
@@ -170,24 +167,26 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage, tokens: Number) -
         memory.boundary_bytes(
             layers=stage.layers[i],
             batch_size=x.batch_size,
-            tokens=tokens,
+            tokens=x.tokens.rank,
             hidden_size=x.hidden_size,
             residual_shards=residual,
             element_bytes=x.activation_bytes,
         )
         if scenario.workload.recompute == "full"
         else memory.kept_activation_bytes(
-            layers=stage.layers[i], tokens=tokens, **of_layer(x.kinds[i])
+            layers=stage.layers[i], tokens=x.tokens.rank, **of_layer(x.kinds[i])
         )
         for i in kinds
     ]
     return memory.total_bytes(parts=(widest, *kept))
 
 
-def _logits(x: Numbers, stage: Stage, tokens: Number) -> Number:
+def _logits(x: Numbers, stage: Stage) -> Number:
     if not stage.last:
         return x.leaf.derived("logits_bytes", 0, "only the last pipeline stage has logits")
-    scored = tokens if x.phase == "train" else x.leaf.derived("tokens", 1, "only the last token")
+    scored = (
+        x.tokens.rank if x.phase == "train" else x.leaf.derived("tokens", 1, "only the last token")
+    )
     return memory.logits_bytes(
         batch_size=x.batch_size,
         tokens=scored,
@@ -201,7 +200,8 @@ def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
     """Bytes beside the rank's own tensors: visiting blocks, accumulators, exchanged heads."""
     kind = x.kinds[x.widest]
     s = of or shape(x, kind)
-    return memory.total_bytes(parts=(_ring_buffers(x, scenario, s), _exchange_buffers(x, kind, s)))
+    exchange = collectives.ulysses_buffer_bytes(**exchanged(x, kind, s))
+    return memory.total_bytes(parts=(_ring_buffers(x, scenario, s), exchange))
 
 
 def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
@@ -218,21 +218,6 @@ def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
         query_tokens=s.query_tokens,
         num_heads=s.ring_query_heads,
         v_head_dim=s.v_head_dim,
-    )
-
-
-def _exchange_buffers(x: Numbers, kind: Kind, s: Shape) -> Number:
-    return collectives.ulysses_buffer_bytes(
-        batch_size=x.batch_size,
-        tokens=x.new_tokens
-        if x.phase == "decode"
-        else layout.shard_tokens(tokens=x.new_tokens, cp_size=x.cp_size),
-        num_heads=s.num_heads,
-        num_kv_heads=s.num_kv_heads,
-        head_dim=kind.head_dim,
-        v_head_dim=kind.v_head_dim,
-        element_bytes=x.activation_bytes,
-        ulysses_size=x.ulysses_size,
     )
 
 

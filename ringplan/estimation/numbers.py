@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ringplan.costs import layout
 from ringplan.costs.formula import Known
@@ -101,6 +101,25 @@ class Parameters:
     expert: Number
 
 
+class Tokens(NamedTuple):
+    """
+    Tokens of one sequence.
+
+    Attributes
+    ----------
+    new, cached, context
+        Of the pass, cached before it, and both together.
+    block, rank
+        Of the context on one rank, and of the pass on one rank.
+    """
+
+    new: Number
+    cached: Number
+    context: Number
+    block: Number
+    rank: Number
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """Everything that the formulas of one estimate need."""
@@ -122,8 +141,7 @@ class Numbers:
     dp_size: Number
     ep_size: Number
     world_size: Number
-    new_tokens: Number
-    cached_tokens: Number
+    tokens: Tokens
     batch_size: Number
     activation_bytes: Number
     kv_bytes: Number
@@ -173,6 +191,8 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
             path, dtype = "workload.activation_dtype", work.activation_dtype
         return leaf(path, ELEMENT_BYTES[dtype])
 
+    cached_tokens = leaf("workload.cached_len", cached)
+    cp_size = leaf("mesh.cp_size", mesh.cp_size)
     cached_wire = work.kv_dtype if cached else None
 
     return Numbers(
@@ -192,15 +212,14 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         stages=_stages(leaf, model, mesh.pp_size),
         hidden_size=leaf("model.hidden_size", model.hidden_size),
         vocab_size=leaf("model.vocab_size", model.vocab_size),
-        cp_size=leaf("mesh.cp_size", mesh.cp_size),
+        cp_size=cp_size,
         ulysses_size=leaf("mesh.ulysses_size", mesh.ulysses_size),
         tp_size=leaf("mesh.tp_size", mesh.tp_size),
         pp_size=leaf("mesh.pp_size", mesh.pp_size),
         dp_size=leaf("mesh.dp_size", mesh.dp_size),
         ep_size=leaf("mesh.ep_size", mesh.ep_size),
         world_size=leaf.derived("world_size", mesh.world_size, "tp x cp x pp x dp"),
-        new_tokens=new_tokens,
-        cached_tokens=leaf("workload.cached_len", cached),
+        tokens=tokens_of(new_tokens, cached_tokens, cp_size, decoding=work.phase == "decode"),
         batch_size=leaf("workload.batch_size", work.batch_size),
         activation_bytes=size("workload.activation_dtype", work.activation_dtype),
         kv_bytes=size("workload.kv_dtype", work.kv_dtype),
@@ -222,6 +241,39 @@ def token_multiple(scenario: Scenario) -> int:
     if scenario.workload.phase == "decode" or mesh.cp_size == 1:
         return 1
     return mesh.cp_size * (2 if mesh.partition == "zigzag" and mesh.ring_size > 1 else 1)
+
+
+def tokens_of(new: Number, cached: Number, cp_size: Number, *, decoding: bool) -> Tokens:
+    """Divide a sequence over the ranks; in decode every rank has the queries."""
+    context = layout.context_tokens(cached_tokens=cached, new_tokens=new)
+    return Tokens(
+        new=new,
+        cached=cached,
+        context=context,
+        block=layout.shard_tokens(tokens=context, cp_size=cp_size),
+        rank=new if decoding else layout.shard_tokens(tokens=new, cp_size=cp_size),
+    )
+
+
+def with_tokens(x: Numbers, tokens: int, why: str) -> Numbers:
+    """Return the numbers with other new tokens or, in decode, with other cached ones."""
+    new, cached, decoding = x.tokens.new, x.tokens.cached, x.phase == "decode"
+    if decoding:
+        cached = x.leaf.derived("cached_tokens", tokens, why)
+    else:
+        new = x.leaf.derived("new_tokens", tokens, why)
+    return replace(x, tokens=tokens_of(new, cached, x.cp_size, decoding=decoding))
+
+
+def with_rings(x: Numbers, ring_size: int, why: str) -> Numbers:
+    """Return the numbers with another ring size, the exchange of heads unchanged."""
+    ranks = x.leaf.derived("cp_size", ring_size * x.sizes["ulysses"], why)
+    return replace(
+        x,
+        sizes={**x.sizes, "ring": ring_size},
+        cp_size=ranks,
+        tokens=tokens_of(x.tokens.new, x.tokens.cached, ranks, decoding=x.phase == "decode"),
+    )
 
 
 def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:

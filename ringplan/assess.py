@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringplan.checks import Finding, findings, judged_margin
 from ringplan.estimation.core import estimate
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from ringplan.specs.scenario import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """The answer in a few fields."""
 
     works: bool
@@ -27,8 +25,7 @@ class Summary:
     change: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(NamedTuple):
     """What ringplan has to say of a scenario."""
 
     scenario: Scenario

@@ -7,8 +7,7 @@ Codes are not reused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ringplan.feasibility import reasons
 from ringplan.units import show
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from ringplan.specs.scenario import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What a rule found, and the cure."""
 
     code: str

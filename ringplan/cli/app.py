@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -43,6 +44,8 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"ringplan.cli.{cmd_name}_command")
+        gc.freeze()
+        gc.enable()
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
         one.command(cmd_name, help=module.run.__doc__)(module.run)
         return get_command(one)  # type: ignore[return-value]

@@ -115,6 +115,28 @@ def bytes_of_layers(*, layers: Sequence[Number], layer_bytes: Sequence[Number]) 
     return sum(count * each for count, each in zip(layers, layer_bytes, strict=True))
 
 
+@formula(equation="sum over layers", unit="s", scope="rank, pass", source="definition")
+def time_of_layers(*, layers: Sequence[Number], layer_time: Sequence[Number]) -> Number:
+    """
+    Time of all attention layers on a rank, kind by kind.
+
+    >>> time_of_layers(layers=(2, 3), layer_time=(100, 10))
+    230
+    """
+    return sum(count * each for count, each in zip(layers, layer_time, strict=True))
+
+
+@formula(equation="sum over layers", unit="1", scope="rank, pass", source="definition")
+def latencies_of_layers(*, layers: Sequence[Number], latencies: Sequence[Number]) -> Number:
+    """
+    Transfers, one after another, of all attention layers on a rank, kind by kind.
+
+    >>> latencies_of_layers(layers=(2, 3), latencies=(7, 1))
+    17
+    """
+    return sum(count * each for count, each in zip(layers, latencies, strict=True))
+
+
 @formula(
     equation="x = a + bytes / W",
     unit="s",

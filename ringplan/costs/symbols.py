@@ -102,7 +102,8 @@ transfer_bytes | bytes | B | bytes of a transfer
 gathered_bytes | W_g | B | bytes of the whole that is shared
 read_bytes | - | B | bytes read from memory
 wire_bytes_per_token | w | B | bytes on the wire for one token of a block
-layer_bytes | - | * | per layer, by kind
+layer_bytes | - | B | bytes of a layer, by kind
+layer_time | - | s | time of a layer, by kind
 hops | hops | hop | hops of a block
 kv_hops | hops_kv | hop | hops of keys and values
 gradient_hops | hops_dkv | hop | hops of their gradients

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, layout, memory, ring
@@ -38,7 +37,7 @@ def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
         row for row in rows if row.feasible and plain(row.fits) and row.time_forward is not None
     ]
     best = min(able, key=lambda row: plain(row.time_forward), default=None)
-    return tuple(replace(row, best=row is best) for row in rows)
+    return tuple(row._replace(best=row is best) for row in rows)
 
 
 def _exchange(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringplan.costs import attention, collectives, decode, layout, masks, ring
 from ringplan.estimation.numbers import plain
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from ringplan.estimation.numbers import Kind, Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Tokens, heads and head sizes that one rank works on inside the ring."""
 
     ring_size: Number
@@ -32,8 +30,7 @@ class Shape:
     gradient_bytes: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """One direction of the layer; the hop has no time where nothing hops."""
 
     flops: Number
@@ -49,8 +46,7 @@ class Pass:
     exposed_time: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """An attention layer of one kind: its shape and its two directions; decode has no backward."""
 
     kind: Kind

@@ -65,7 +65,7 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     multiple
         Tokens by which a legal context grows.
     """
-    stage = next(each for each in x.stages if each.index == bill.stage)
+    stage = next(each for each in x.stages if each.number == bill.stage)
     capacity = bill.capacity_bytes
 
     totals: dict[tuple[Any, ...], Number] = {}

@@ -45,10 +45,6 @@ def passes(x: Numbers) -> Number:
     return x.leaf.derived("passes", directions(x), f"workload.phase={x.phase}")
 
 
-def _all_layers(stage: Stage, each: list[Number], repeats: int) -> Number:
-    return ring.bytes_of_layers(layers=stage.layers * repeats, layer_bytes=tuple(each))
-
-
 def _ring(
     x: Numbers, device: Device, layers: Sequence[Layer], stage: Stage
 ) -> Communication | None:
@@ -57,9 +53,9 @@ def _ring(
     runs = [layer.forward for layer in layers]
     if x.phase == "train":
         runs += [layer.backward for layer in layers if layer.backward is not None]
-    ways = len(runs) // len(layers)
+    counts = stage.layers * (len(runs) // len(layers))
     link = device.link(x, "ring")
-    times = [
+    times = tuple(
         collectives.collective_time(
             transfer_bytes=r.ring_bytes,
             bandwidth=link.bandwidth,
@@ -67,14 +63,16 @@ def _ring(
             latencies=r.hops,
         )
         for r in runs
-    ]
+    )
     return Communication(
         axis="ring",
         link=link.name,
-        bytes=_all_layers(stage, [r.ring_bytes for r in runs], ways),
-        time=_all_layers(stage, times, ways),
-        exposed_time=_all_layers(stage, [r.ring_exposure for r in runs], ways),
-        latencies=_all_layers(stage, [r.hops for r in runs], ways),
+        bytes=ring.bytes_of_layers(layers=counts, layer_bytes=tuple(r.ring_bytes for r in runs)),
+        time=ring.time_of_layers(layers=counts, layer_time=times),
+        exposed_time=ring.time_of_layers(
+            layers=counts, layer_time=tuple(r.ring_exposure for r in runs)
+        ),
+        latencies=ring.latencies_of_layers(layers=counts, latencies=tuple(r.hops for r in runs)),
     )
 
 
@@ -86,15 +84,18 @@ def _ulysses(
     ways = directions(x)
     sent = [ulysses_exchange(x, layer.kind, layer.shape) for layer in layers] * ways
     times = [ulysses_time(x, device, each) for each in sent]
-    time = _all_layers(stage, [each for each in times if each is not None], ways)
+    counts = stage.layers * ways
+    time = ring.time_of_layers(
+        layers=counts, layer_time=tuple(each for each in times if each is not None)
+    )
     rounds = x.leaf("schedule", device.scenario.schedule.all_to_alls)
     return Communication(
         axis="ulysses",
         link=device.link(x, "ulysses").name,
-        bytes=_all_layers(stage, sent, ways),
+        bytes=ring.bytes_of_layers(layers=counts, layer_bytes=tuple(sent)),
         time=time,
         exposed_time=time,
-        latencies=_all_layers(stage, [rounds] * len(sent), ways),
+        latencies=ring.latencies_of_layers(layers=counts, latencies=(rounds,) * len(sent)),
     )
 
 

@@ -333,7 +333,7 @@ def _cached_prefix(
 
 
 def _time(missing: dict[str, str]) -> Time:
-    for name in Time.__dataclass_fields__:
+    for name in Time._fields:
         missing[f"time.{name}"] = "whole passes are not timed yet; attention layers are, see ring"
     return Time()
 
@@ -353,7 +353,7 @@ def _timeline(x: Numbers, done: Pass, missing: dict[str, str]) -> tuple[Step, ..
         rows.append(
             Step(
                 steps=name,
-                count=count,
+                num_steps=count,
                 compute_time=compute,
                 transfer_time=done.hop_time if sends else None,
                 waits=sends and plain(done.hop_time) > plain(compute),

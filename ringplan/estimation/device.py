@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringplan.costs import attention, decode, layout
 from ringplan.errors import SpecError
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from ringplan.specs.scenario import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """The link that paces a group of ranks."""
 
     name: str
@@ -27,8 +25,7 @@ class Link:
     latency: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """Rates and links of one device in its mesh."""
 
     scenario: Scenario

@@ -46,7 +46,7 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
         **parts,
         total_bytes=memory.total_bytes(parts=tuple(parts.values())),
         capacity_bytes=x.leaf("hardware.memory.capacity", scenario.hardware.memory.capacity),
-        stage=stage.index,
+        stage=stage.number,
     )
 
 

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
-
-from ringplan.estimation import results
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from dataclasses import Field
 
-    from ringplan.costs.formula import Formula
-    from ringplan.estimation.results import Estimate
+    from ringplan.estimation.results import Declared, Estimate
+
+
+class Field(NamedTuple):
+    """A field of a result block: its name, its type, and what it is declared as."""
+
+    name: str
+    type: Any
+    declared: Declared
 
 
 class Metric(NamedTuple):
-    """A number of an estimate: its dotted name, its value, and what computes it."""
+    """A number, word or flag of an estimate: its dotted name, its value, and what it is."""
 
     name: str
     value: Any
-    about: str
-    unit: str
-    scope: str
-    formulas: tuple[Formula[Any], ...]
+    declared: Declared
 
 
-def describe(field: Field[Any]) -> tuple[str, str, str, tuple[Formula[Any], ...]]:
-    """About, unit, scope and formulas of a result's field."""
-    formulas = field.metadata.get("formulas", ())
-    if not formulas:
-        return field.metadata["about"], field.metadata["unit"], field.metadata["scope"], ()
-    note = field.metadata["about"]
-    about = f"{formulas[0].summary}. {note}".strip()
-    unit = "s" if field.name.endswith("time") else formulas[0].unit
-    return about, unit, formulas[0].scope, formulas
+def fields_of(block: type) -> list[Field]:
+    """List the fields of a result block with what they are declared as."""
+    found = []
+    for name, hint in get_type_hints(block, include_extras=True).items():
+        kind, declared = get_args(hint)
+        found.append(Field(name, kind, declared))
+    return found
+
+
+def block_of(kind: Any) -> type | None:
+    """Return the result block that a field holds, alone or as the rows of a tuple."""
+    for candidate in (kind, *get_args(kind)):
+        if isinstance(candidate, type) and hasattr(candidate, "_fields"):
+            return candidate
+    return None
 
 
 def metrics(estimate: Estimate) -> Iterator[Metric]:
@@ -47,30 +53,23 @@ def metrics(estimate: Estimate) -> Iterator[Metric]:
 
 
 def _walk(block: Any, prefix: str) -> Iterator[Metric]:
-    for field in fields(block):
-        value = getattr(block, field.name)
-        name = f"{prefix}{field.name}"
-        if is_dataclass(value) and hasattr(value, "__dataclass_fields__") and _is_block(value):
-            yield from _walk(value, f"{name}.")
-        elif isinstance(value, tuple) and value and _is_block(value[0]):
+    for field in fields_of(type(block)):
+        value, name = getattr(block, field.name), f"{prefix}{field.name}"
+        if name == "not_counted":
+            continue
+        if block_of(field.type) is None:
+            yield Metric(name, value, field.declared)
+        elif get_origin(field.type) is tuple:
             for row in value:
                 yield from _walk(row, f"{name}[{row.label}].")
-        elif name != "not_counted":
-            yield Metric(name, value, *describe(field))
+        elif value is not None:
+            yield from _walk(value, f"{name}.")
 
 
-def _is_block(value: Any) -> bool:
-    return type(value).__module__ == results.__name__
-
-
-def block_of(hint: Any) -> type | None:
-    """Dataclass that a field's type holds, alone or as rows of a tuple."""
-    for candidate in (hint, *get_args(hint)):
-        if isinstance(candidate, type) and is_dataclass(candidate):
-            return candidate
-    return None
-
-
-def hints(block: type) -> dict[str, Any]:
-    """Types of a result's fields."""
-    return get_type_hints(block)
+def nested(block: Any) -> Any:
+    """Return a result as nested dictionaries and lists."""
+    if hasattr(block, "_fields"):
+        return {name: nested(value) for name, value in zip(block._fields, block, strict=True)}
+    if isinstance(block, tuple):
+        return [nested(each) for each in block]
+    return block

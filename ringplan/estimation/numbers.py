@@ -8,7 +8,6 @@ This is the only place where specs are unpacked. To explain an estimate, the sam
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -55,16 +54,14 @@ class Leaves:
         return Table(self(path, sizes), self(path, shares))
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """An efficiency by size of the work."""
 
     sizes: Any
     shares: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of layer; `layers` are those of the whole model."""
 
     layers: Number
@@ -79,11 +76,10 @@ class Kind:
     num_experts_per_tok: Number | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One pipeline stage: how many layers of each kind, and the parameters by how they split."""
 
-    index: int
+    number: int
     layers: tuple[Number, ...]
     quantized: Parameters
     unquantized: Parameters
@@ -91,8 +87,7 @@ class Stage:
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(NamedTuple):
     """Parameters of a stage by the way ranks share them."""
 
     replicated: Number
@@ -120,8 +115,7 @@ class Tokens(NamedTuple):
     rank: Number
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(NamedTuple):
     """Everything that the formulas of one estimate need."""
 
     leaf: Leaves
@@ -262,14 +256,13 @@ def with_tokens(x: Numbers, tokens: int, why: str) -> Numbers:
         cached = x.leaf.derived("cached_tokens", tokens, why)
     else:
         new = x.leaf.derived("new_tokens", tokens, why)
-    return replace(x, tokens=tokens_of(new, cached, x.cp_size, decoding=decoding))
+    return x._replace(tokens=tokens_of(new, cached, x.cp_size, decoding=decoding))
 
 
 def with_rings(x: Numbers, ring_size: int, why: str) -> Numbers:
     """Return the numbers with another ring size, the exchange of heads unchanged."""
     ranks = x.leaf.derived("cp_size", ring_size * x.sizes["ulysses"], why)
-    return replace(
-        x,
+    return x._replace(
         sizes={**x.sizes, "ring": ring_size},
         cp_size=ranks,
         tokens=tokens_of(x.tokens.new, x.tokens.cached, ranks, decoding=x.phase == "decode"),
@@ -282,7 +275,7 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     sizes["ring"] = sizes["ring"] * sizes["ulysses"] // ulysses_size
     sizes["ulysses"] = ulysses_size
     candidate = x.leaf.derived("ulysses_size", ulysses_size, "a candidate layout")
-    return replace(x, sizes=sizes, ulysses_size=candidate)
+    return x._replace(sizes=sizes, ulysses_size=candidate)
 
 
 def plain(value: Any) -> Any:
@@ -374,7 +367,7 @@ def _stage(
         )
 
     return Stage(
-        index=index,
+        number=index,
         layers=tuple(
             leaf.derived(f"layers of kind {i} on stage {index}", counts.get(i, 0), "model.pattern")
             for i in range(len(model.kinds))

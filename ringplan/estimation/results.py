@@ -1,139 +1,156 @@
 """
-What an estimate says: one frozen dataclass a block, base units, every number bound to its formula.
+What an estimate says: one immutable tuple of named fields a block, base units.
 
-A field made with `metric` takes its unit, scope and equation from the formula that computes it;
-the JSON Schema and ``--explain`` read them there. A number that is not computed is None, and
-`Estimate.not_counted` says why.
+A field declared with `metric` takes its unit, scope and equation from the formula that computes
+it; the JSON Schema and ``--explain`` read them there. The declarations stand in the annotations,
+which Python does not evaluate until somebody asks, so that they cost an estimate nothing. A
+number that is not computed is None, and `Estimate.not_counted` says why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, NamedTuple
 
 from ringplan.costs import attention, axes, collectives, decode, layout, masks, memory, ring
-
-if TYPE_CHECKING:
-    from ringplan.costs.formula import Formula
+from ringplan.costs.formula import Formula
 
 
-def metric(*formulas: Formula[Any], about: str = "") -> Any:
-    """Declare a number and the formulas that may compute it."""
-    return field(default=None, metadata={"formulas": formulas, "about": about})
+class Declared(NamedTuple):
+    """What a field is: in words, its unit and scope, and the formulas that may compute it."""
+
+    about: str
+    unit: str
+    scope: str
+    formulas: tuple[Formula[Any], ...] = ()
 
 
-def plain(about: str, unit: str = "", scope: str = "job") -> Any:
+def metric(*formulas: Formula[Any], about: str = "") -> Declared:
+    """Declare a number by the formulas that may compute it; the first says unit and scope."""
+    first = formulas[0]
+    return Declared(f"{first.summary}. {about}".strip(), first.unit, first.scope, formulas)
+
+
+def plain(about: str, unit: str = "", scope: str = "job") -> Declared:
     """Declare a field that no formula computes: a word, a flag, or a part of another block."""
-    return field(default=None, metadata={"about": about, "unit": unit, "scope": scope})
+    return Declared(about, unit, scope)
 
 
 Number = Any  # float | int | None in use; a Known while an estimate is explained
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankMemory:
+class RankMemory(NamedTuple):
     """The fullest rank."""
 
-    weights_bytes: Number = metric(memory.weights_bytes)
-    kv_bytes: Number = metric(memory.rank_kv_bytes)
-    activation_bytes: Number = metric(memory.working_set_bytes, memory.total_bytes)
-    logits_bytes: Number = metric(memory.logits_bytes)
-    ring_buffer_bytes: Number = metric(memory.total_bytes)
-    gradient_bytes: Number = metric(memory.training_state_bytes)
-    optimizer_bytes: Number = metric(memory.training_state_bytes)
-    overhead_bytes: Number = plain("Context, communicators, graphs.", "B", "rank")
-    total_bytes: Number = metric(memory.total_bytes)
-    capacity_bytes: Number = plain("What the driver shows.", "B", "rank")
-    stage: int | None = plain("Pipeline stage of the fullest rank.", "1", "rank")
+    weights_bytes: Annotated[Number, metric(memory.weights_bytes)] = None
+    kv_bytes: Annotated[Number, metric(memory.rank_kv_bytes)] = None
+    activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
+    logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
+    ring_buffer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
+    gradient_bytes: Annotated[Number, metric(memory.training_state_bytes)] = None
+    optimizer_bytes: Annotated[Number, metric(memory.training_state_bytes)] = None
+    overhead_bytes: Annotated[Number, plain("Context, communicators, graphs.", "B", "rank")] = None
+    total_bytes: Annotated[Number, metric(memory.total_bytes)] = None
+    capacity_bytes: Annotated[Number, plain("What the driver shows.", "B", "rank")] = None
+    stage: Annotated[int | None, plain("Pipeline stage of the fullest rank.", "1", "rank")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(NamedTuple):
     """What lies where, and what would fit."""
 
-    kv_bytes_per_token: Number = metric(memory.kv_bytes_per_token)
-    kv_constant_bytes: Number = metric(memory.kv_constant_bytes)
-    kv_bytes_per_layer: Number = metric(memory.kv_layer_bytes)
-    kv_bytes: Number = metric(memory.kv_bytes)
-    score_matrix_bytes: Number = metric(memory.score_matrix_bytes)
-    fits: Number = metric(memory.fits)
-    max_seq_len: Number = metric(memory.max_seq_len)
-    min_cp_size: Number = metric(memory.min_cp_size)
-    kv_tokens: Number = metric(memory.kv_tokens)
-    max_concurrency: Number = metric(memory.max_concurrency)
-    not_counted: tuple[str, ...] = plain("Parts of the memory bill that are not computed.")
-    rank: RankMemory = plain("The fullest rank.")
+    kv_bytes_per_token: Annotated[Number, metric(memory.kv_bytes_per_token)]
+    kv_constant_bytes: Annotated[Number, metric(memory.kv_constant_bytes)]
+    kv_bytes_per_layer: Annotated[Number, metric(memory.kv_layer_bytes)]
+    kv_bytes: Annotated[Number, metric(memory.kv_bytes)]
+    score_matrix_bytes: Annotated[Number, metric(memory.score_matrix_bytes)]
+    fits: Annotated[Number, metric(memory.fits)]
+    max_seq_len: Annotated[Number, metric(memory.max_seq_len)]
+    min_cp_size: Annotated[Number, metric(memory.min_cp_size)]
+    kv_tokens: Annotated[Number, metric(memory.kv_tokens)]
+    max_concurrency: Annotated[Number, metric(memory.max_concurrency)]
+    not_counted: Annotated[
+        tuple[str, ...], plain("Parts of the memory bill that are not computed.")
+    ]
+    rank: Annotated[RankMemory, plain("The fullest rank.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class Ring(NamedTuple):
     """One rank and the widest full-attention layer, steady step, mask included."""
 
-    block_tokens: Number = metric(layout.shard_tokens)
-    hop_bytes: Number = metric(ring.kv_block_bytes, decode.cache_shard_bytes)
-    hops_forward: Number = metric(ring.ring_hops)
-    hops_backward: Number = metric(ring.ring_hops, about="Hops of dK and dV.")
-    bytes_sent_forward: Number = metric(collectives.hybrid_bytes)
-    bytes_sent_backward: Number = metric(collectives.hybrid_bytes)
-    bytes_sent_all_layers: Number = metric(ring.bytes_of_layers)
-    step_flops: Number = metric(attention.attention_flops)
-    step_attention_time: Number = metric(attention.compute_time, decode.roofline_time)
-    hop_time: Number = metric(ring.transfer_time)
-    overlap_margin: Number = metric(ring.overlap_margin)
-    overlap_margin_nominal: Number = metric(ring.overlap_margin, about="At nominal rates.")
-    overlap_margin_backward: Number = metric(ring.overlap_margin)
-    verdict: str | None = plain("none, exposed, hidden (>= 1.25), marginal (>= 1) or stalled.")
-    min_block_tokens: Number = metric(ring.min_block_tokens)
-    min_block_tokens_hidden: Number = metric(ring.min_block_tokens, about="Margin 1.25.")
-    min_block_tokens_ideal: Number = metric(ring.min_block_tokens_ideal)
-    max_cp_size: Number = metric(ring.max_cp_size)
-    time_forward: Number = metric(ring.pass_time)
-    time_backward: Number = metric(ring.pass_time)
-    exposed_time: Number = metric(ring.total_exposure)
-    link: str | None = plain("scale_up or scale_out: the link that paces the ring.")
+    block_tokens: Annotated[Number, metric(layout.shard_tokens)] = None
+    hop_bytes: Annotated[Number, metric(ring.kv_block_bytes, decode.cache_shard_bytes)] = None
+    hops_forward: Annotated[Number, metric(ring.ring_hops)] = None
+    hops_backward: Annotated[Number, metric(ring.ring_hops, about="Hops of dK and dV.")] = None
+    bytes_sent_forward: Annotated[Number, metric(collectives.hybrid_bytes)] = None
+    bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)] = None
+    bytes_sent_all_layers: Annotated[Number, metric(ring.bytes_of_layers)] = None
+    step_flops: Annotated[Number, metric(attention.attention_flops)] = None
+    step_attention_time: Annotated[Number, metric(attention.compute_time, decode.roofline_time)] = (
+        None
+    )
+    hop_time: Annotated[Number, metric(ring.transfer_time)] = None
+    overlap_margin: Annotated[Number, metric(ring.overlap_margin)] = None
+    overlap_margin_nominal: Annotated[
+        Number, metric(ring.overlap_margin, about="At nominal rates.")
+    ] = None
+    overlap_margin_backward: Annotated[Number, metric(ring.overlap_margin)] = None
+    verdict: Annotated[
+        str | None, plain("none, exposed, hidden (>= 1.25), marginal (>= 1) or stalled.")
+    ] = None
+    min_block_tokens: Annotated[Number, metric(ring.min_block_tokens)] = None
+    min_block_tokens_hidden: Annotated[
+        Number, metric(ring.min_block_tokens, about="Margin 1.25.")
+    ] = None
+    min_block_tokens_ideal: Annotated[Number, metric(ring.min_block_tokens_ideal)] = None
+    max_cp_size: Annotated[Number, metric(ring.max_cp_size)] = None
+    time_forward: Annotated[Number, metric(ring.pass_time)] = None
+    time_backward: Annotated[Number, metric(ring.pass_time)] = None
+    exposed_time: Annotated[Number, metric(ring.total_exposure)] = None
+    link: Annotated[str | None, plain("scale_up or scale_out: the link that paces the ring.")] = (
+        None
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionUtilization:
+class PartitionUtilization(NamedTuple):
     """Useful share of the work slots under a causal mask at this S and P."""
 
-    block_granular: Number = metric(
-        masks.contiguous_utilization_blocks, masks.balanced_utilization_blocks
-    )
-    exact: Number = metric(
-        masks.contiguous_utilization, masks.zigzag_utilization, masks.striped_utilization
-    )
+    block_granular: Annotated[
+        Number, metric(masks.contiguous_utilization_blocks, masks.balanced_utilization_blocks)
+    ]
+    exact: Annotated[
+        Number,
+        metric(masks.contiguous_utilization, masks.zigzag_utilization, masks.striped_utilization),
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Utilization:
+class Utilization(NamedTuple):
     """What the causal mask costs, by partition."""
 
-    contiguous: PartitionUtilization = plain("Blocks one after another.")
-    zigzag: PartitionUtilization = plain("An early and a late chunk each.")
-    striped: PartitionUtilization = plain("Token i on rank i mod P.")
+    contiguous: Annotated[PartitionUtilization, plain("Blocks one after another.")]
+    zigzag: Annotated[PartitionUtilization, plain("An early and a late chunk each.")]
+    striped: Annotated[PartitionUtilization, plain("Token i on rank i mod P.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(NamedTuple):
     """Another way to share the sequence over the same ranks."""
 
-    schedule: str = plain("Whose rules.")
-    comm_type: str = plain("p2p, all_gather, a2a or a2a+p2p.")
-    ring_size: int = plain("Ranks in a ring.", "rank")
-    ulysses_size: int = plain("Ranks that exchange heads.", "rank")
-    partition: str = plain("contiguous, zigzag or striped.")
-    feasible: bool = plain("Whether the rules of the layout hold.")
-    reasons: tuple[str, ...] = plain("Why not.")
-    bytes_sent_forward: Number = metric(collectives.hybrid_bytes, collectives.all_gather_bytes)
-    bytes_sent_backward: Number = metric(
-        collectives.hybrid_bytes, collectives.all_gather_backward_bytes
-    )
-    memory_bytes: Number = metric(memory.total_bytes)
-    fits: Number = metric(memory.fits)
-    time_forward: Number = metric(ring.pass_time)
-    exposed_time: Number = metric(ring.total_exposure, collectives.collective_time)
-    best: bool = plain("Fastest of those that run and fit.")
+    schedule: Annotated[str, plain("Whose rules.")]
+    comm_type: Annotated[str, plain("p2p, all_gather, a2a or a2a+p2p.")]
+    ring_size: Annotated[int, plain("Ranks in a ring.", "rank")]
+    ulysses_size: Annotated[int, plain("Ranks that exchange heads.", "rank")]
+    partition: Annotated[str, plain("contiguous, zigzag or striped.")]
+    feasible: Annotated[bool, plain("Whether the rules of the layout hold.")]
+    reasons: Annotated[tuple[str, ...], plain("Why not.")]
+    bytes_sent_forward: Annotated[
+        Number, metric(collectives.hybrid_bytes, collectives.all_gather_bytes)
+    ]
+    bytes_sent_backward: Annotated[
+        Number, metric(collectives.hybrid_bytes, collectives.all_gather_backward_bytes)
+    ]
+    memory_bytes: Annotated[Number, metric(memory.swapped_bytes)]
+    fits: Annotated[Number, metric(memory.fits)]
+    time_forward: Annotated[Number, metric(ring.pass_time)]
+    exposed_time: Annotated[Number, metric(ring.total_exposure, collectives.collective_time)]
+    best: Annotated[bool, plain("Fastest of those that run and fit.")]
 
     @property
     def label(self) -> str:
@@ -142,31 +159,39 @@ class Alternative:
         return f"{self.comm_type}:{self.ulysses_size}" if mixed else self.comm_type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
+class Communication(NamedTuple):
     """What one axis of the mesh costs one rank, all its layers."""
 
-    axis: str = plain("ring, ulysses, tp, pp, fsdp, dp or ep.")
-    link: str = plain("scale_up or scale_out.")
-    bytes: Number = metric(
-        ring.bytes_of_layers,
-        axes.tensor_parallel_bytes,
-        axes.pipeline_bytes,
-        axes.shard_collective_bytes,
-        axes.expert_parallel_bytes,
-    )
-    time: Number = metric(collectives.collective_time)
-    exposed_time: Number = metric(
-        collectives.collective_time,
-        ring.bytes_of_layers,
-        about="None where overlap is not modelled.",
-    )
-    latencies: Number = metric(
-        ring.bytes_of_layers,
-        axes.tensor_parallel_latencies,
-        axes.shard_collective_latencies,
-        axes.expert_parallel_latencies,
-    )
+    axis: Annotated[str, plain("ring, ulysses, tp, pp, fsdp, dp or ep.")]
+    link: Annotated[str, plain("scale_up or scale_out.")]
+    bytes: Annotated[
+        Number,
+        metric(
+            ring.bytes_of_layers,
+            axes.tensor_parallel_bytes,
+            axes.pipeline_bytes,
+            axes.shard_collective_bytes,
+            axes.expert_parallel_bytes,
+        ),
+    ]
+    time: Annotated[Number, metric(collectives.collective_time, ring.time_of_layers)]
+    exposed_time: Annotated[
+        Number,
+        metric(
+            collectives.collective_time,
+            ring.time_of_layers,
+            about="None where overlap is not modelled.",
+        ),
+    ]
+    latencies: Annotated[
+        Number,
+        metric(
+            axes.tensor_parallel_latencies,
+            ring.latencies_of_layers,
+            axes.shard_collective_latencies,
+            axes.expert_parallel_latencies,
+        ),
+    ]
 
     @property
     def label(self) -> str:
@@ -174,77 +199,72 @@ class Communication:
         return self.axis
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RotateKV:
+class RotateKV(NamedTuple):
     """Every shard of the cache visits every rank."""
 
-    bytes_sent: Number = metric(ring.bytes_of_hops)
-    time: Number = metric(decode.rotate_time)
+    bytes_sent: Annotated[Number, metric(ring.bytes_of_hops)]
+    time: Annotated[Number, metric(decode.rotate_time)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StationaryKV:
+class StationaryKV(NamedTuple):
     """The cache stays; queries and partial outputs travel."""
 
-    bytes_sent: Number = metric(decode.stationary_bytes)
-    time: Number = metric(collectives.collective_time)
-    latencies: Number = metric(decode.decode_latencies)
+    bytes_sent: Annotated[Number, metric(decode.stationary_bytes)]
+    time: Annotated[Number, metric(collectives.collective_time)]
+    latencies: Annotated[Number, metric(decode.decode_latencies)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decode:
+class Decode(NamedTuple):
     """One decode step over this context: one rank, the widest layer."""
 
-    rotate_kv: RotateKV = plain("Every shard visits every rank.")
-    stationary_kv: StationaryKV = plain("The cache stays where it is.")
-    kv_read_time: Number = metric(decode.memory_read_time)
+    rotate_kv: Annotated[RotateKV, plain("Every shard visits every rank.")]
+    stationary_kv: Annotated[StationaryKV, plain("The cache stays where it is.")]
+    kv_read_time: Annotated[Number, metric(decode.memory_read_time)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
+class Passing(NamedTuple):
     """One way to bring queries and cached keys together."""
 
-    bytes_sent: Number = metric(ring.bytes_of_hops, decode.pass_q_bytes)
-    time: Number = metric(ring.pass_time, decode.pass_q_time)
+    bytes_sent: Annotated[Number, metric(ring.bytes_of_hops, decode.pass_q_bytes)]
+    time: Annotated[Number, metric(ring.pass_time, decode.pass_q_time)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedPrefix:
+class CachedPrefix(NamedTuple):
     """New tokens over a cached prefix: one rank, the widest layer."""
 
-    pass_kv: Passing = plain("Keys and values travel.")
-    pass_q: Passing = plain("Queries travel, partial outputs return.")
-    faster: str | None = plain("pass_kv or pass_q.")
+    pass_kv: Annotated[Passing, plain("Keys and values travel.")]
+    pass_q: Annotated[Passing, plain("Queries travel, partial outputs return.")]
+    faster: Annotated[str | None, plain("pass_kv or pass_q.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Time:
+class Time(NamedTuple):
     """The whole pass."""
 
-    total: Number = plain("The whole pass.", "s")
-    attention: Number = plain("Attention with its ring.", "s")
-    linear: Number = plain("Everything that acts on one token at a time.", "s")
-    exposed_communication: Number = plain("Communication that nothing hides.", "s")
-    bubble: Number = plain("Idle pipeline stages.", "s")
-    lower: Number = plain("Everything overlaps, best measured rates.", "s")
-    upper: Number = plain("Nothing overlaps, low measured rates.", "s")
-    tokens_per_second: Number = plain("Tokens per second of the job.", "token/s")
-    tokens_per_second_per_device: Number = plain("The same per device.", "token/s", "rank")
-    mfu: Number = plain("Model FLOPs over peak.", "1")
-    hfu: Number = plain("Hardware FLOPs over peak.", "1")
-    usd_per_million_tokens: Number = plain("Cost of tokens.", "USD")
-    usd: Number = plain("Cost of the pass.", "USD")
+    total: Annotated[Number, plain("The whole pass.", "s")] = None
+    attention: Annotated[Number, plain("Attention with its ring.", "s")] = None
+    linear: Annotated[Number, plain("Everything that acts on one token at a time.", "s")] = None
+    exposed_communication: Annotated[Number, plain("Communication that nothing hides.", "s")] = None
+    bubble: Annotated[Number, plain("Idle pipeline stages.", "s")] = None
+    lower: Annotated[Number, plain("Everything overlaps, best measured rates.", "s")] = None
+    upper: Annotated[Number, plain("Nothing overlaps, low measured rates.", "s")] = None
+    tokens_per_second: Annotated[Number, plain("Tokens per second of the job.", "token/s")] = None
+    tokens_per_second_per_device: Annotated[
+        Number, plain("The same per device.", "token/s", "rank")
+    ] = None
+    mfu: Annotated[Number, plain("Model FLOPs over peak.", "1")] = None
+    hfu: Annotated[Number, plain("Hardware FLOPs over peak.", "1")] = None
+    usd_per_million_tokens: Annotated[Number, plain("Cost of tokens.", "USD")] = None
+    usd: Annotated[Number, plain("Cost of the pass.", "USD")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """Like steps of the busiest rank, in lock-step."""
 
-    steps: str = plain("Which steps.")
-    count: int = plain("How many.", "1")
-    compute_time: Number = metric(attention.compute_time, decode.roofline_time)
-    transfer_time: Number = metric(ring.transfer_time)
-    waits: bool = plain("Whether the transfer outlasts the step.")
+    steps: Annotated[str, plain("Which steps.")]
+    num_steps: Annotated[int, plain("How many.", "1")]
+    compute_time: Annotated[Number, metric(attention.compute_time, decode.roofline_time)]
+    transfer_time: Annotated[Number, metric(ring.transfer_time)]
+    waits: Annotated[bool, plain("Whether the transfer outlasts the step.")]
 
     @property
     def label(self) -> str:
@@ -252,17 +272,16 @@ class Step:
         return self.steps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Everything that ringplan says of one scenario, in base units."""
 
-    memory: Memory = plain("What lies where.")
-    ring: Ring = plain("The attention layer of the layout.")
-    utilization: Utilization = plain("What the causal mask costs.")
-    alternatives: tuple[Alternative, ...] = plain("The same ranks, used another way.")
-    communication: tuple[Communication, ...] = plain("By axis of the mesh.")
-    decode: Decode = plain("A decode step over this context.")
-    cached_prefix: CachedPrefix | None = plain("pass-KV against pass-Q.")
-    time: Time = plain("The whole pass.")
-    timeline: tuple[Step, ...] = plain("Steps of the forward pass of the layer.")
-    not_counted: dict[str, str] = plain("Each answer that is null, and why.")
+    memory: Annotated[Memory, plain("What lies where.")]
+    ring: Annotated[Ring, plain("The attention layer of the layout.")]
+    utilization: Annotated[Utilization, plain("What the causal mask costs.")]
+    alternatives: Annotated[tuple[Alternative, ...], plain("The same ranks, used another way.")]
+    communication: Annotated[tuple[Communication, ...], plain("By axis of the mesh.")]
+    decode: Annotated[Decode, plain("A decode step over this context.")]
+    cached_prefix: Annotated[CachedPrefix | None, plain("pass-KV against pass-Q.")]
+    time: Annotated[Time, plain("The whole pass.")]
+    timeline: Annotated[tuple[Step, ...], plain("Steps of the forward pass of the layer.")]
+    not_counted: Annotated[dict[str, str], plain("Each answer that is null, and why.")]

@@ -130,7 +130,7 @@ def load(
     schedule = _schedule(mesh, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule  # noqa: S101, PT018 - stopped above
-    scenario = Scenario(
+    scenario = Scenario.model_construct(  # its parts were just validated
         model=model, hardware=hardware, mesh=mesh, workload=workload, schedule=schedule
     )
     blocks = {

@@ -6,11 +6,10 @@ import csv
 import io
 import json
 import math
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ringplan import __version__
-from ringplan.estimation.metrics import metrics
+from ringplan.estimation.metrics import metrics, nested
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def document(
     made = {
         "format_version": FORMAT_VERSION,
         "ringplan_version": __version__,
-        "summary": asdict(assessment.summary),
+        "summary": nested(assessment.summary),
         "scenario": {
             "model": scenario.model.model_dump(exclude={"tensors", "pattern"}),
             "hardware": scenario.hardware.model_dump(exclude={"sources"}),
@@ -40,8 +39,8 @@ def document(
             "schedule": scenario.schedule.model_dump(exclude={"source"}),
         },
         "inputs": list(inputs),
-        "estimate": asdict(assessment.estimate),
-        "findings": [asdict(finding) for finding in assessment.findings],
+        "estimate": nested(assessment.estimate),
+        "findings": nested(assessment.findings),
     }
     if explained is not None:
         made["explain"] = explained
@@ -67,7 +66,7 @@ def to_csv(assessment: Assessment) -> str:
         value = (
             "; ".join(map(str, metric.value)) if isinstance(metric.value, tuple) else metric.value
         )
-        writer.writerow([metric.name, value, metric.unit, metric.scope])
+        writer.writerow([metric.name, value, metric.declared.unit, metric.declared.scope])
     return out.getvalue()
 
 

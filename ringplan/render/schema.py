@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import types
-import typing
-from dataclasses import fields
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ringplan.assess import Summary
 from ringplan.checks import Finding
-from ringplan.estimation.metrics import block_of, describe, hints
+from ringplan.estimation.metrics import Field, block_of, fields_of
 from ringplan.estimation.results import Estimate
 from ringplan.specs.hardware import HardwareProfile
 from ringplan.specs.mesh import Mesh
@@ -79,7 +74,7 @@ def estimate_schema() -> dict[str, Any]:
         "properties": {
             "format_version": {"const": 1},
             "ringplan_version": {"type": "string"},
-            "summary": TypeAdapter(Summary).json_schema(),
+            "summary": _record(Summary),
             "scenario": {"type": "object", "description": "The scenario as understood."},
             "inputs": {
                 "type": "array",
@@ -97,15 +92,37 @@ def estimate_schema() -> dict[str, Any]:
                 },
             },
             "estimate": _block(Estimate),
-            "findings": {"type": "array", "items": TypeAdapter(Finding).json_schema()},
+            "findings": {"type": "array", "items": _record(Finding)},
             "explain": {"type": "object", "description": "With --explain: derivation by metric."},
         },
     }
 
 
+def _record(kind: type[Any]) -> dict[str, Any]:
+    """Schema of a named tuple of plain values."""
+    properties = {name: _value(hint) for name, hint in get_type_hints(kind).items()}
+    return {
+        "type": "object",
+        "description": (kind.__doc__ or "").strip(),
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def _value(kind: Any) -> dict[str, Any]:
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {"enum": list(parts)}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _value(parts[0])}
+    if parts:
+        return {"anyOf": [_value(part) for part in parts]}
+    return {"type": _WORDS.get(kind, "null")}
+
+
 def _block(block: type[Any]) -> dict[str, Any]:
-    types_of = hints(block)
-    properties = {field.name: _field(field, types_of[field.name]) for field in fields(block)}
+    properties = {field.name: _field(field) for field in fields_of(block)}
     return {
         "type": "object",
         "additionalProperties": False,
@@ -114,19 +131,20 @@ def _block(block: type[Any]) -> dict[str, Any]:
     }
 
 
-def _field(field: Any, hint: Any) -> dict[str, Any]:
-    about, unit, scope, formulas = describe(field)
-    inner = block_of(hint)
+def _field(field: Field) -> dict[str, Any]:
+    about, unit, scope, formulas = field.declared
+    inner = block_of(field.type)
     if inner is not None:
         made = _block(inner)
-        if typing.get_origin(hint) is tuple:
+        if get_origin(field.type) is tuple:
             return {"description": about, "type": "array", "items": made}
-        if isinstance(hint, types.UnionType):
+        if type(None) in get_args(field.type):
             return {"description": about, "anyOf": [made, {"type": "null"}]}
         return {"description": about, **made}
-    made = {"description": about, **_type(hint)}
-    if unit:
+    made = {"description": about, **_type(field.type, unit)}
+    if unit and unit != "bool":
         made["unit"] = unit
+    if unit:
         made["scope"] = scope
     if formulas:
         made["formulas"] = [formula.name for formula in formulas]
@@ -134,13 +152,13 @@ def _field(field: Any, hint: Any) -> dict[str, Any]:
     return made
 
 
-def _type(hint: Any) -> dict[str, Any]:
-    if hint is Any:
-        return {"type": ["number", "null"]}
-    if typing.get_origin(hint) is tuple:
+def _type(kind: Any, unit: str) -> dict[str, Any]:
+    if kind is Any:
+        return {"type": ["boolean" if unit == "bool" else "number", "null"]}
+    if get_origin(kind) is tuple:
         return {"type": "array", "items": {"type": "string"}}
-    if typing.get_origin(hint) is dict:
+    if get_origin(kind) is dict:
         return {"type": "object", "additionalProperties": {"type": "string"}}
-    if isinstance(hint, types.UnionType):
-        return {"type": [_WORDS.get(part, "null") for part in hint.__args__]}
-    return {"type": _WORDS[hint]}
+    if get_args(kind):
+        return {"type": [_WORDS.get(part, "null") for part in get_args(kind)]}
+    return {"type": _WORDS[kind]}

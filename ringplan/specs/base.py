@@ -11,9 +11,13 @@ from ringplan.errors import UnitError
 
 
 class Spec(BaseModel):
-    """Frozen, and a misspelt key is an error rather than a default."""
+    """
+    Frozen, and a misspelt key is an error rather than a default.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    A spec builds its validator when it first validates: most are only ever parts of another.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def _quantity(dimension: str, given: object) -> float:

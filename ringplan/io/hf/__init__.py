@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringplan.errors import SpecError
 from ringplan.io.hf.build import build
-from ringplan.io.hf.deepseek import read_deepseek_v2, read_deepseek_v3
 from ringplan.io.hf.fields import Fields
-from ringplan.io.hf.gemma2 import read_gemma2
-from ringplan.io.hf.gpt2 import read_gpt2, read_gpt_bigcode
-from ringplan.io.hf.gpt_oss import read_gpt_oss
-from ringplan.io.hf.llama import read_llama, read_mistral, read_qwen2, read_qwen3
-from ringplan.io.hf.moe import read_mixtral, read_qwen3_moe
 from ringplan.io.hf.precision import read_weights_dtype
 from ringplan.io.hf.wrapper import language_model
 
@@ -21,29 +16,30 @@ if TYPE_CHECKING:
     from ringplan.io.origins import Origin, Tree
     from ringplan.specs.model import ModelSpec
 
-#: How the tensors of a model_type are laid out; every number comes from the config.
-FAMILIES: Final[dict[str, Reader]] = {
-    "deepseek_v2": read_deepseek_v2,
-    "deepseek_v3": read_deepseek_v3,
-    "gemma2": read_gemma2,
-    "glm4_moe_lite": read_deepseek_v3,
-    "gpt2": read_gpt2,
-    "gpt_bigcode": read_gpt_bigcode,
-    "gpt_oss": read_gpt_oss,
-    "kimi_k2": read_deepseek_v3,
-    "llama": read_llama,
-    "mimo": read_qwen2,
-    "mistral": read_mistral,
-    "mixtral": read_mixtral,
-    "qwen2": read_qwen2,
-    "qwen2_5_vl": read_qwen2,
-    "qwen2_5_vl_text": read_qwen2,
-    "qwen2_vl": read_qwen2,
-    "qwen2_vl_text": read_qwen2,
-    "qwen3": read_qwen3,
-    "qwen3_moe": read_qwen3_moe,
-    "qwen3_vl_moe_text": read_qwen3_moe,
-    "qwen3_vl_text": read_qwen3,
+#: How the tensors of a model_type are laid out: the reader and its module, imported when needed.
+#: Every number comes from the config.
+FAMILIES: Final = {
+    "deepseek_v2": "deepseek.read_deepseek_v2",
+    "deepseek_v3": "deepseek.read_deepseek_v3",
+    "gemma2": "gemma2.read_gemma2",
+    "glm4_moe_lite": "deepseek.read_deepseek_v3",
+    "gpt2": "gpt2.read_gpt2",
+    "gpt_bigcode": "gpt2.read_gpt_bigcode",
+    "gpt_oss": "gpt_oss.read_gpt_oss",
+    "kimi_k2": "deepseek.read_deepseek_v3",
+    "llama": "llama.read_llama",
+    "mimo": "llama.read_qwen2",
+    "mistral": "llama.read_mistral",
+    "mixtral": "moe.read_mixtral",
+    "qwen2": "llama.read_qwen2",
+    "qwen2_5_vl": "llama.read_qwen2",
+    "qwen2_5_vl_text": "llama.read_qwen2",
+    "qwen2_vl": "llama.read_qwen2",
+    "qwen2_vl_text": "llama.read_qwen2",
+    "qwen3": "llama.read_qwen3",
+    "qwen3_moe": "moe.read_qwen3_moe",
+    "qwen3_vl_moe_text": "moe.read_qwen3_moe",
+    "qwen3_vl_text": "llama.read_qwen3",
 }
 _USUAL: Final = "hidden_size, intermediate_size, num_attention_heads, num_hidden_layers, vocab_size"
 
@@ -93,7 +89,7 @@ def read_config(config: Tree, *, name: str) -> ReadModel:
             hint="name the config of a decoder-only model",
         )
     family = _family(fields)
-    decoder = FAMILIES[family](fields)
+    decoder = _reader(family)(fields)
     weights_dtype, origin = read_weights_dtype(fields)
     fields.stop(family)
     spec, origins = build(decoder, name=name, weights_dtype=weights_dtype, dtype_origin=origin)
@@ -114,3 +110,9 @@ def _family(fields: Fields) -> str:
             f"{fields.place('model_type')}: unknown model_type '{given.value}'", hint=known
         )
     return given.value
+
+
+def _reader(family: str) -> Reader:
+    module, _, name = FAMILIES[family].partition(".")
+    reader: Reader = getattr(import_module(f"ringplan.io.hf.{module}"), name)
+    return reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringplan.specs.model import LayerKind, ModelSpec
 
@@ -20,12 +20,10 @@ def build(
     kinds = list(dict.fromkeys(decoder.layers))
     numbers = [_numbers(kind) for kind in kinds]
     sizes = {key: size for key, size in decoder.trunk._asdict().items() if size is not None}
-    spec = ModelSpec(
+    spec = ModelSpec.model_construct(  # `Fields` has checked every number
         name=name,
         **{key: size.value for key, size in sizes.items()},
-        kinds=tuple(
-            LayerKind(**{key: number.value for key, number in kind.items()}) for kind in numbers
-        ),
+        kinds=tuple(_kind(kind) for kind in numbers),
         pattern=tuple(kinds.index(layer) for layer in decoder.layers),
         tensors=decoder.ends
         + tuple(
@@ -50,3 +48,8 @@ def _numbers(layer: Layer) -> dict[str, Sourced]:
         "num_experts_per_tok": layer.mlp.num_experts_per_tok,
     }
     return {key: number for key, number in numbers.items() if number is not None}
+
+
+def _kind(numbers: dict[str, Sourced]) -> LayerKind:
+    values: dict[str, Any] = {key: number.value for key, number in numbers.items()}
+    return LayerKind.model_construct(**values)

@@ -16,7 +16,7 @@ from ringplan.io.hf import read_config
 from ringplan.io.origins import leaves
 from ringplan.io.scenarios import read_model, read_profile
 from ringplan.specs.dtypes import ELEMENT_BYTES
-from ringplan.units import show
+from ringplan.units import parse, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,16 +79,17 @@ def kv_bytes_per_token(model: ModelSpec) -> float:
 def _hardware_row(path: Path) -> list[str]:
     given = read_document(path).values
 
-    def value(block: str, key: str) -> str:
-        return str(given.get(block, {}).get(key, "-"))
+    def value(block: str, key: str, unit: str) -> str:
+        text = given.get(block, {}).get(key)
+        return "-" if text is None else show(parse(text, unit), unit)
 
     return [
         str(given["name"]),
-        value("memory", "capacity"),
-        value("peak", "bf16"),
-        value("scale_up", "pair_bandwidth_per_direction"),
-        value("scale_out", "bandwidth_per_direction"),
-        value("scale_up", "domain_size"),
+        value("memory", "capacity", "B"),
+        value("peak", "bf16", "FLOP/s"),
+        value("scale_up", "pair_bandwidth_per_direction", "B/s"),
+        value("scale_out", "bandwidth_per_direction", "B/s"),
+        str(given["scale_up"]["domain_size"]),
     ]
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ringplan.feasibility import reasons
+from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.numbers import numbers
+from ringplan.feasibility import legal_cp, reasons
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -38,22 +40,14 @@ def findings(scenario: Scenario, estimate: Estimate) -> list[Finding]:
 
 def rp110(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The fullest rank does not fit its memory."""
-    memory, mesh = estimate.memory, scenario.mesh
+    memory = estimate.memory
     if memory.fits:
         return None
     rank = memory.rank
     over = rank.total_bytes - rank.capacity_bytes
-    if memory.min_cp_size is not None:
-        hint = f"--cp {_power_of_two(memory.min_cp_size)} fits ({memory.min_cp_size} is the least)"
-        if memory.max_seq_len:
-            hint += f", or --seq-len {memory.max_seq_len} at this mesh"
-    elif scenario.workload.phase == "train" and mesh.zero_stage < 3:
-        hint = "context parallelism cuts no weights: --set mesh.zero_stage=3, more --tp or --pp"
-    else:
-        hint = (
-            "context parallelism cuts no weights:"
-            f" --tp {2 * mesh.tp_size}, or --pp {2 * mesh.pp_size}"
-        )
+    hint = _room(scenario, memory.min_cp_size)
+    if memory.max_seq_len:
+        hint += f", or --seq-len {memory.max_seq_len} at this mesh"
     return Finding(
         "RP110",
         "error",
@@ -63,8 +57,32 @@ def rp110(scenario: Scenario, estimate: Estimate) -> Finding | None:
     )
 
 
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+def _room(scenario: Scenario, min_cp_size: int | None) -> str:
+    """What makes it fit: more context ranks, or ranks that cut the weights."""
+    if min_cp_size is not None:
+        ranks = legal_cp(scenario, min_cp_size, up=True)
+        least = "" if ranks == min_cp_size else f" ({min_cp_size} is the least)"
+        return f"--cp {ranks or min_cp_size} fits{least}"
+    mesh = scenario.mesh
+    if scenario.workload.phase == "train" and mesh.zero_stage < 3:
+        return "context parallelism cuts no weights: --set mesh.zero_stage=3 does"
+    for total in (2**k for k in range(1, 11)):
+        for tp_size in (t for t in (2**k for k in range(10, -1, -1)) if not total % t):
+            size = {"tp_size": mesh.tp_size * tp_size, "pp_size": mesh.pp_size * total // tp_size}
+            tried = scenario.model_copy(update={"mesh": mesh.model_copy(update=size)})
+            if size["tp_size"] <= scenario.hardware.scale_up.domain_size and _fits(tried):
+                return (
+                    "context parallelism cuts no weights:"
+                    f" --tp {size['tp_size']} --pp {size['pp_size']} fits"
+                )
+    return "no tensor x pipeline mesh up to 1,024 times this one fits"
+
+
+def _fits(scenario: Scenario) -> bool:
+    if reasons(scenario):
+        return False
+    bill = fullest_rank(numbers(scenario), scenario)
+    return bool(bill.total_bytes <= bill.capacity_bytes)
 
 
 def rp201(scenario: Scenario, estimate: Estimate) -> Finding | None:
@@ -106,9 +124,9 @@ def judged_margin(scenario: Scenario, estimate: Estimate) -> float | None:
 
 def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
     ring = estimate.ring
+    ranks = legal_cp(scenario, ring.max_cp_size, up=False) or 1
     hint = (
-        f"a block of {ring.min_block_tokens_hidden:,} tokens hides it:"
-        f" at most --cp {ring.max_cp_size} at this context"
+        f"a block of {ring.min_block_tokens_hidden:,} tokens hides it: --cp {ranks} at this context"
     )
     best = _best(estimate)
     if (

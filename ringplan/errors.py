@@ -36,6 +36,17 @@ class FileError(RingplanError):
     """A file that cannot be read or written."""
 
 
+def quote(given: object) -> str:
+    """
+    Quote what the user wrote, shortened where it is long.
+
+    >>> quote("1" * 100)
+    "'1111111111111111111111111111111111111111...' (100 characters)"
+    """
+    text = str(given).lower() if isinstance(given, bool) else str(given)
+    return f"'{text}'" if len(text) <= 60 else f"'{text[:40]}...' ({len(text)} characters)"
+
+
 def nearest(word: str, choices: "list[str] | tuple[str, ...]", *, noun: str = "") -> str:
     """
     Say which of the choices the word probably meant.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -48,10 +49,22 @@ def divisors(number: int, most: int) -> list[int]:
     return [d for d in range(1, min(number, most) + 1) if not number % d]
 
 
-def _closest(number: int, wanted: int, most: int | None = None) -> int:
+def _closest(number: int, wanted: int) -> int:
     """Divisor of a number that is nearest to a wanted one, the larger of two."""
-    known = divisors(number, most or number)
-    return min(known, key=lambda d: (abs(d - wanted), -d))
+    return min(divisors(number, number), key=lambda d: (abs(d - wanted), -d))
+
+
+def legal_cp(scenario: Scenario, wanted: int, *, up: bool) -> int | None:
+    """Return the nearest cp_size, from a wanted one up or down, that divides the tokens."""
+    exchange, new = scenario.mesh.ulysses_size, scenario.workload.split[1]
+    zigzag = scenario.mesh.partition == "zigzag"
+    first = -(-wanted // exchange) if up else wanted // exchange
+    rings = range(first, 4 * first + 1) if up else range(first, 0, -1)
+    for ring in rings:
+        ranks = ring * exchange
+        if scenario.workload.phase == "decode" or not new % (ranks * (1 + (zigzag and ring > 1))):
+            return ranks
+    return None
 
 
 def _tokens(scenario: Scenario) -> Iterator[Reason]:
@@ -73,23 +86,29 @@ def _tokens(scenario: Scenario) -> Iterator[Reason]:
 
 
 def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
-    tp_size = scenario.mesh.tp_size
-    for kind in _kinds(scenario):
+    tp_size, kinds = scenario.mesh.tp_size, _kinds(scenario)
+    for kind in kinds:
         heads, groups = kind.num_attention_heads, kind.num_key_value_heads
+        if _shares(kind, tp_size):
+            continue
+        most = max(heads, tp_size)
+        able = [t for t in range(1, most + 1) if all(_shares(each, t) for each in kinds)]
+        hint = f"--tp {min(able, key=lambda t: (abs(t - tp_size), -t))}"
         if heads % tp_size:
-            yield Reason(
-                "RP102",
-                f"tp_size={tp_size} does not divide {heads} query heads",
-                f"--tp {_closest(heads, tp_size)}",
-                f"{heads} heads over tp {tp_size}",
-            )
-        elif kind.latent_dim is None and groups % tp_size and tp_size % groups:
-            yield Reason(
-                "RP103",
-                f"tp_size={tp_size} neither divides {groups} KV heads nor is a multiple of them",
-                f"--tp {_closest(groups, tp_size)}",
-                f"{groups} KV heads over tp {tp_size}",
-            )
+            what, brief = f"does not divide {heads} query heads", f"{heads} heads"
+            yield Reason("RP102", f"tp_size={tp_size} {what}", hint, f"{brief} over tp {tp_size}")
+        else:
+            what = f"neither divides {groups} KV heads nor is a multiple of them"
+            brief = f"{groups} KV heads over tp {tp_size}"
+            yield Reason("RP103", f"tp_size={tp_size} {what}", hint, brief)
+
+
+def _shares(kind: LayerKind, tp_size: int) -> bool:
+    """Whether tensor parallelism can share the heads; a latent is not shared at all."""
+    heads, groups = kind.num_attention_heads, kind.num_key_value_heads
+    return not heads % tp_size and (
+        kind.latent_dim is not None or not groups % tp_size or not tp_size % groups
+    )
 
 
 def _ulysses(scenario: Scenario) -> Iterator[Reason]:
@@ -134,6 +153,7 @@ def _pipeline(scenario: Scenario) -> Iterator[Reason]:
 
 def _experts(scenario: Scenario) -> Iterator[Reason]:
     ep_size = scenario.mesh.ep_size
+    ranks = scenario.mesh.dp_size * scenario.mesh.cp_size
     experts = next((t.shape[0] for t in scenario.model.tensors if t.split == "expert"), 0)
     if ep_size > 1 and experts == 0:
         yield Reason(
@@ -143,7 +163,7 @@ def _experts(scenario: Scenario) -> Iterator[Reason]:
         yield Reason(
             "RP107",
             f"ep_size={ep_size} does not divide {experts} experts",
-            f"--ep {_closest(experts, ep_size)}",
+            f"--ep {_closest(math.gcd(experts, ranks), ep_size)}",
             f"{experts} experts over ep {ep_size}",
         )
 

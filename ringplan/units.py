@@ -13,7 +13,7 @@ from typing import Final
 
 from quantiphy import Quantity
 
-from ringplan.errors import UnitError
+from ringplan.errors import UnitError, quote
 
 #: Dimension -> unit as written -> factor to the base unit.
 DIMENSIONS: Final = {
@@ -63,22 +63,22 @@ def parse(text: str, dimension: str) -> float:
     >>> parse("80 GiB", "B")
     85899345920.0
     """
-    example = f"write it like {EXAMPLES[dimension]}"
+    example, given = f"write it like {EXAMPLES[dimension]}", quote(text)
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise UnitError(f"'{text}' is not a number with a unit", hint=example)
+        raise UnitError(f"{given} is not a number with a unit", hint=example)
     if match["unit"] is None:
-        raise UnitError(f"'{text}' has no unit", hint=example)
-    quantity = Quantity(match["number"].replace("_", "") + " " + match["unit"], binary=True)
-    factor = DIMENSIONS[dimension].get(quantity.units)
+        raise UnitError(f"{given} has no unit", hint=example)
+    one = Quantity(f"1 {match['unit']}", binary=True)
+    factor = DIMENSIONS[dimension].get(one.units)
     if factor is None:
-        raise UnitError(f"'{text}' is not in {dimension}", hint=example)
-    value = quantity.real
+        raise UnitError(f"{given} is not in {dimension}", hint=example)
+    value = float(match["number"].replace("_", "")) * one.real * factor
     if not math.isfinite(value) or value < 0:
-        raise UnitError(f"'{text}' is negative or not finite", hint=example)
-    if dimension != "s" and value < float(match["number"].replace("_", "")):
-        raise UnitError(f"'{text}' has a prefix below one (m is milli, M is mega)", hint=example)
-    return value * factor
+        raise UnitError(f"{given} is negative or not finite", hint=example)
+    if dimension != "s" and one.real < 1:
+        raise UnitError(f"{given} has a prefix below one (m is milli, M is mega)", hint=example)
+    return value
 
 
 def parse_tokens(text: str) -> int:
@@ -97,19 +97,20 @@ def parse_tokens(text: str) -> int:
     """
     match = _TOKENS.fullmatch(text.strip())
     if text.strip().startswith("-"):
-        raise UnitError(f"'{text}' is negative", hint="write a positive number of tokens")
+        raise UnitError(f"{quote(text)} is negative", hint="write a positive number of tokens")
     if match is None:
         raise UnitError(
-            f"'{text}' is not a token count",
+            f"{quote(text)} is not a token count",
             hint="write 131072, 1_000_000, 128K (131,072) or 1M (1,048,576)",
         )
     digits, factor = match["number"].replace("_", ""), _TOKEN_FACTORS[match["suffix"].upper()]
     value = float(digits) * factor if "." in digits else int(digits) * factor
     if value != int(value):
-        raise UnitError(f"'{text}' is not a whole number of tokens", hint="write an integer")
+        raise UnitError(f"{quote(text)} is not a whole number of tokens", hint="write an integer")
     if value > MAX_TOKENS:
         raise UnitError(
-            f"'{text}' is more than {MAX_TOKENS:,} tokens", hint="is the suffix what you meant?"
+            f"{quote(text)} is more than {MAX_TOKENS:,} tokens",
+            hint="is the suffix what you meant?",
         )
     return int(value)
 

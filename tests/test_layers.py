@@ -132,7 +132,7 @@ def layer_of(where: str) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_layer_imports_only_what_the_design_allows(path: Path) -> None:
-    """The table of docs/design.md: arrows point one way."""
+    """Arrows point one way, as docs/architecture.md draws them."""
     where = path.relative_to(PACKAGE).as_posix()
 
     assert misplaced_imports(where, ast.parse(path.read_text(encoding="utf-8"))) == []

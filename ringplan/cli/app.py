@@ -7,16 +7,13 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from ringplan.errors import RingplanError
-
-if TYPE_CHECKING:
-    from typer.core import TyperCommand
+from ringplan.errors import RingplanError, SpecError, nearest, quote
 
 EXIT_DOES_NOT_WORK: Final = 1
 EXIT_NOT_A_SCENARIO: Final = 2
@@ -32,6 +29,24 @@ COMMANDS: Final = {
 }
 
 
+class OnceCommand(TyperCommand):
+    """Refuses an option that is given twice, unless it is one that may be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look at the options as typed, then parse them."""
+        repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
+        seen: dict[str, str] = {}
+        for word, following in zip(args, [*args[1:], ""], strict=False):
+            option, equals, value = word.partition("=")
+            if not word.startswith("--") or option in repeatable:
+                continue
+            given = f"{option} {value if equals else following}"
+            if option in seen:
+                raise SpecError(f"{seen[option]} and {given}: given twice", hint="keep one")
+            seen[option] = given
+        return super().parse_args(ctx, args)
+
+
 class LazyGroup(TyperGroup):
     """Imports a command when it runs, and turns errors into one message and an exit code."""
 
@@ -39,15 +54,16 @@ class LazyGroup(TyperGroup):
         """Name the commands in the order of COMMANDS."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002
-        """Import one command."""
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand:  # noqa: ARG002
+        """Import one command; say which one an unknown name probably meant."""
         if cmd_name not in COMMANDS:
-            return None
+            hint = nearest(cmd_name, list(COMMANDS), noun="commands")
+            raise SpecError(f"there is no command {quote(cmd_name)}", hint=hint)
         module = import_module(f"ringplan.cli.{cmd_name}_command")
         gc.freeze()
         gc.enable()
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        one.command(cmd_name, help=module.run.__doc__)(module.run)
+        one.command(cmd_name, cls=OnceCommand, help=module.run.__doc__)(module.run)
         return get_command(one)  # type: ignore[return-value]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -58,19 +74,31 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; say what is wrong in a message of ours, or keep the traceback of a bug."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except RingplanError as error:
             complain(error)
             raise typer.Exit(EXIT_NOT_A_SCENARIO) from error
         except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             raise typer.Exit(EXIT_CLOSED_PIPE) from error
+        except OSError as error:
+            _drop_output()
+            reason = (error.strerror or str(error)).lower()
+            complain(RingplanError(f"cannot write the result: {reason}", hint="free some space"))
+            raise typer.Exit(EXIT_NOT_A_SCENARIO) from error
         except Exception as error:
             if type(error).__module__.startswith("typer"):
                 raise
             traceback.print_exc()
             typer.echo("this is a bug of ringplan; please report it with the lines above", err=True)
             raise typer.Exit(EXIT_BUG) from error
+        return result
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, so that Python's own last flush is silent."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(error: RingplanError) -> None:

@@ -123,9 +123,9 @@ def run(
     }
     loaded = load(scenario, sets=set_ or (), flags=flags)
     assessment = assess(loaded.scenario)
-    derivations = _derivations(loaded, assessment, explain) if explain else None
-    if format_ is Format.TABLE and output is None:
-        _print_table(assessment, derivations, explain, timeline=timeline)
+    derivations = None if explain is None else _derivations(loaded, assessment, explain)
+    if format_ is Format.TABLE:
+        _tables(assessment, derivations, explain, output, timeline=timeline)
     else:
         deliver(_text(assessment, loaded, format_, derivations, timeline=timeline), output)
     if not assessment.works:
@@ -151,30 +151,42 @@ def _derivations(loaded: Loaded, assessment: Assessment, wanted: str) -> dict[st
     return chosen
 
 
-def _explanation(derivations: dict[str, Known | str]) -> str:
+def _explanation(derivations: dict[str, Known | str], assessment: Assessment) -> str:
+    from ringplan.estimation.metrics import metrics  # noqa: PLC0415
     from ringplan.render.explain import Explainer  # noqa: PLC0415
 
     explainer = Explainer()
+    units = {metric.name: metric.declared.unit for metric in metrics(assessment.estimate)}
     lines: list[str] = []
     for metric, known in derivations.items():
         if isinstance(known, str):
             lines += [f"{metric}: not counted, {known}", ""]
         else:
-            lines += [*explainer.lines(metric, known), ""]
+            lines += [*explainer.lines(metric, known, units[metric]), ""]
     return "\n".join(lines)
 
 
-def _print_table(
-    assessment: Assessment, derivations: Any, explain: str | None, *, timeline: bool
+def _tables(
+    assessment: Assessment,
+    derivations: Any,
+    explain: str | None,
+    output: Path | None,
+    *,
+    timeline: bool,
 ) -> None:
-    from rich.console import Console  # noqa: PLC0415 - JSON needs no tables
-
+    """Print tables, or write what a pipe would get."""
+    from ringplan.cli.terminal import Terminal, as_text  # noqa: PLC0415 - JSON needs no tables
     from ringplan.render.terminal import report  # noqa: PLC0415
 
-    if explain in (None, "all"):
-        Console(highlight=False).print(report(assessment, timeline=timeline))
-    if derivations is not None:
-        typer.echo(_explanation(derivations), nl=False)
+    tables = report(assessment, timeline=timeline) if explain in (None, "all") else None
+    work = "" if derivations is None else _explanation(derivations, assessment)
+    if output is not None:
+        deliver((as_text(tables) if tables else "") + work, output)
+        return
+    if tables:
+        Terminal().print(tables)
+    if work:
+        typer.echo(work, nl=False)
 
 
 def _text(
@@ -191,12 +203,12 @@ def _text(
             return documents.to_json(documents.document(assessment, loaded.inputs(), trees))
         case Format.CSV:
             return documents.to_csv(assessment)
-        case Format.MARKDOWN | Format.TABLE:
+        case _:
             head = [f"# {sections.headline(assessment)}", "", sections.subtitle(assessment)]
             parts = sections.sections(assessment, timeline=timeline)
             text = documents.to_markdown(
                 [(p.title, p.columns, p.rows, p.note) for p in parts], head
             )
             if derivations is not None:
-                text += f"\n## Derivations\n\n```text\n{_explanation(derivations)}```\n"
+                text += f"\n## Derivations\n\n```text\n{_explanation(derivations, assessment)}```\n"
             return text

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ringplan import catalogue
+from ringplan.cli.terminal import Terminal
 from ringplan.render.sections import Section
 from ringplan.render.terminal import table
 
@@ -24,4 +24,4 @@ class Shelf(StrEnum):
 
 def run(shelf: Annotated[Shelf, typer.Argument(help="What to list.")]) -> None:
     """List the models, hardware profiles, schedules or checks that ringplan knows."""
-    Console(highlight=False).print(table(Section(*catalogue.listing(shelf.value))))
+    Terminal().print(table(Section(*catalogue.listing(shelf.value))))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ringplan import catalogue
+from ringplan.cli.terminal import Terminal
 from ringplan.render.sections import Section
 from ringplan.render.terminal import table
 
@@ -17,7 +17,7 @@ def run(
     name: Annotated[str, typer.Argument(help="A name from ringplan list, or a formula.")],
 ) -> None:
     """Show a model, a hardware profile, a schedule, a check or a formula, with its sources."""
-    console = Console(highlight=False)
+    console = Terminal()
     for part in catalogue.entry(name):
         console.print(Text(part.title, style="bold"))
         if part.rows:

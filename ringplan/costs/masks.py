@@ -3,7 +3,8 @@ How many (query, key) pairs a causal mask lets through, by rank and step of the 
 
 A rank holds q new tokens of each sequence and c tokens of its cached prefix, n = q + c. At step 0
 it works on its own block, at every later step on a visiting one. Counts are of one sequence and
-exact; where ranks differ they are the busiest rank's, which paces the step.
+exact, but for sliding windows; where ranks differ they are the busiest rank's, which paces the
+step.
 """
 
 from __future__ import annotations
@@ -61,26 +62,27 @@ def zigzag_pairs(*, query_tokens: Number, block_tokens: Number) -> Number:
 
 
 @formula(
-    equation="min(pairs, q w)",
+    equation="min(pairs, q v - v (v - 1) / 2), v = min(w, q)",
     unit="pair",
     scope="rank, sequence, layer, step",
-    source="counted: a query sees at most w keys, first those of its own block",
+    source="counted for contiguous blocks, a bound for the others",
 )
 def window_first_pairs(*, pairs: Number, query_tokens: Number, window: Number) -> Number:
     """
-    Pairs of step 0 in a sliding-window layer.
+    Pairs of step 0 in a sliding-window layer, at most.
 
     >>> window_first_pairs(pairs=10, query_tokens=4, window=2)
-    8
+    7
     """
-    return minimum(pairs, query_tokens * window)
+    seen = minimum(window, query_tokens)
+    return minimum(pairs, query_tokens * seen - seen * (seen - 1) // 2)
 
 
 @formula(
     equation="min(pairs, (q w - first) / (R - 1))",
     unit="pair",
     scope="rank, sequence, layer, step",
-    source="counted; what the window sees beyond the own block, spread over the later steps",
+    source="a mean, not a count: what the window sees beyond the own block, spread over all steps",
 )
 def window_later_pairs(
     *, pairs: Number, first_pairs: Number, query_tokens: Number, window: Number, ring_size: Number
@@ -167,7 +169,7 @@ def contiguous_utilization_blocks(*, cp_size: Number) -> Number:
 )
 def zigzag_utilization(*, seq_len: Number, block_tokens: Number, cp_size: Number) -> Number:
     """
-    Useful share of the work slots when each rank holds an early and a late chunk.
+    Useful share of the work slots when each rank holds an early and a late chunk, n even.
 
     >>> zigzag_utilization(seq_len=64, block_tokens=8, cp_size=8)
     1.0

@@ -162,7 +162,7 @@ def smallest(holds: Callable[[Any], Any], *, step: Any, bits: int) -> Number:
     """
     Return the smallest positive multiple of ``step`` for which a monotone condition holds.
 
-    Searches ``step`` times 1 to 2**bits; a condition that never holds returns twice the last.
+    Searches ``step`` times 1 to 2**(bits + 1) - 1; where it never holds, the next one is returned.
 
     >>> smallest(lambda n: n * n >= 50, step=2, bits=10)
     8

@@ -49,7 +49,7 @@ def kv_block_bytes(
 
 
 @formula(
-    equation="hops = max(R + x, 0), none for R = 1",
+    equation="hops = R + x, none for R = 1",
     unit="hop",
     scope="rank, layer",
     source="the schedule's field",
@@ -271,7 +271,9 @@ def min_block_tokens(
     Smallest legal block whose steady step hides its transfer by a margin.
 
     The block is n = S/P tokens of one rank. Inside a hybrid's ring a rank works on n u tokens with
-    1/u of the heads. Beyond 2^32 granules there is none and twice that is returned.
+    1/u of the heads. Below it the transfer is not hidden; where a table of efficiencies rises
+    faster than the size of the work there may be other crossings. Beyond 2^32 granules there is
+    none and twice that is returned.
 
     >>> min_block_tokens(
     ...     margin=1, granule=1, batch_size=1, num_heads=32, head_dim=128, v_head_dim=128,

@@ -81,7 +81,7 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
         "min_cp_size": _min_cp_size(x, bill, total),
     }
     if x.phase == "train":
-        return found
+        return found | {"kv_tokens": None, "max_concurrency": None}
     tokens = memory.kv_tokens(
         capacity=capacity,
         total=bill.total_bytes,

@@ -45,6 +45,18 @@ def scalar(text: str) -> Any:
     return text
 
 
+def read_value(text: str) -> Any:
+    """
+    Read the value of ``--set``: a scalar, or a list or block in YAML's brackets.
+
+    >>> read_value("[tp, ring]"), read_value("8"), read_value("50 GB/s")
+    (['tp', 'ring'], 8, '50 GB/s')
+    """
+    if not text.startswith(("[", "{")):
+        return scalar(text)
+    return _yaml(f"value: {text}", f"--set {text}", "set").values["value"]
+
+
 def read_text(path: Path) -> str:
     """Read a small text file; say what is wrong with one that is none."""
     try:
@@ -108,6 +120,7 @@ class _Walk:
 
     def __init__(self, name: str, kind: str, origins: dict[str, Origin]) -> None:
         self.name, self.kind, self.origins, self.nodes = name, kind, origins, 0
+        self.above: list[yaml.Node] = []
 
     def mapping(self, node: yaml.MappingNode, prefix: str) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -124,6 +137,17 @@ class _Walk:
         return values
 
     def value(self, node: yaml.Node, path: str, line: int) -> Any:
+        """Read one node; a node that an alias puts inside itself has no end."""
+        if node in self.above:
+            raise FileError(
+                f"{self.name} line {line}: '{path}' holds itself", hint="drop the alias"
+            )
+        self.above.append(node)
+        value = self._value(node, path, line)
+        self.above.pop()
+        return value
+
+    def _value(self, node: yaml.Node, path: str, line: int) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise FileError(f"{self.name} expands to over {MAX_NODES:,} values", hint="simplify it")
@@ -138,8 +162,15 @@ class _Walk:
 
 
 def _json(text: str, name: str, kind: str) -> Tree:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        block = dict(pairs)
+        if len(block) < len(pairs):
+            twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            raise FileError(f"{name}: '{twice}' stands there twice", hint="keep one")
+        return block
+
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{name} is not JSON: {error}", hint="name a config.json") from error
     if not isinstance(values, dict):

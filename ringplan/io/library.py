@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ringplan.errors import FileError, SpecError, nearest
+from ringplan.errors import FileError, SpecError, nearest, quote
 
 _PACKAGE: Final = Path(__file__).parent.parent
 
@@ -77,9 +77,9 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
     path = folder(shelf) / f"{name}.yaml"
     if name in names(shelf):
         return path
-    if Path(name).exists():
+    if name and Path(name).exists():
         raise SpecError(
             f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}"
         )
     noun = shelf.removesuffix("s") if shelf != "hardware" else "hardware profile"
-    raise SpecError(f"unknown {noun} '{name}'", hint=nearest(name, names(shelf), noun=shelf))
+    raise SpecError(f"unknown {noun} {quote(name)}", hint=nearest(name, names(shelf), noun=shelf))

@@ -46,10 +46,11 @@ class Tree:
         """Set one path, replacing whatever was there or below."""
         *parents, last = path.split(".")
         node = self.values
-        for parent in parents:
+        for depth, parent in enumerate(parents, 1):
             child = node.get(parent)
             if not isinstance(child, dict):
                 child = node[parent] = {}
+                self.origins.pop(".".join(parents[:depth]), None)
             node = child
         node[last] = value
         self.drop_origins(path)
@@ -59,6 +60,8 @@ class Tree:
         """Merge another tree over this one, leaf by leaf."""
         for path, value in leaves(other.values):
             self.put(path, value, other.origins.get(path, DEFAULT))
+        for path, origin in other.origins.items():
+            self.origins.setdefault(path, origin)
 
     def drop_origins(self, path: str) -> None:
         """Forget the origins of a path and of all below it."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from ringplan.errors import SpecError, nearest
+from ringplan.errors import RingplanError, SpecError, nearest, quote
 from ringplan.io import library
-from ringplan.io.documents import read_document, scalar
+from ringplan.io.documents import read_document, read_value
 from ringplan.io.hf import read_config
 from ringplan.io.origins import DEFAULT, Origin, Tree, leaves
 from ringplan.io.validation import Problems
@@ -120,14 +120,8 @@ def load(
     hardware, hardware_origins = _hardware(tree, beside, problems)
     mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
-    workload = None
-    if "seq_len" not in workload_tree.values and "workload" in BLOCKS:
-        problems.lines.append(
-            "no context length: give --seq-len 128K, or workload.seq_len in the file"
-        )
-    else:
-        workload = problems.validate(Workload, workload_tree, "workload")
-    schedule = _schedule(mesh, problems)
+    workload = problems.validate(Workload, workload_tree, "workload")
+    schedule = _schedule(mesh, mesh_tree, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule  # noqa: S101, PT018 - stopped above
     scenario = Scenario.model_construct(  # its parts were just validated
@@ -165,7 +159,7 @@ def _command_line(
         path, equals, value = text.partition("=")
         if not equals or not path.strip():
             raise SpecError(f"--set {text} has no path and value", hint="--set mesh.cp_size=8")
-        given.append((path.strip(), scalar(value.strip()), Origin("set", f"--set {text}")))
+        given.append((path.strip(), read_value(value.strip()), Origin("set", f"--set {text}")))
     given += [
         (path, value, Origin("flag", flag))
         for path, (value, flag) in flags.items()
@@ -173,20 +167,24 @@ def _command_line(
     ]
     seen: dict[str, Origin] = {}
     for path, _, origin in given:
-        if path in seen:
+        name = f"{path}.base" if path in BLOCKS[:2] else path
+        if name in seen:
             raise SpecError(
-                f"{path} is given twice: {seen[path].where} and {origin.where}", hint="keep one"
+                f"{path} is given twice: {seen[name].where} and {origin.where}", hint="keep one"
             )
-        seen[path] = origin
-    return given
+        seen[name] = origin
+    return sorted(given, key=lambda each: each[0] not in BLOCKS[:2])  # a base, then its changes
 
 
 def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
     """Set a path; a base given as a word becomes a block, so that its fields can be set."""
     block, _, rest = path.partition(".")
-    if block not in BLOCKS or not (rest or block in BLOCKS[:2]):
+    if block not in BLOCKS or not all(path.split(".")):
         hint = nearest(block, BLOCKS, noun="paths start with")
         raise SpecError(f"{origin.where}: there is no '{path}' in a scenario", hint=hint)
+    if not rest and block in BLOCKS[2:]:
+        hint = f"{'mesh.cp_size=8' if block == 'mesh' else 'workload.seq_len=128K'}"
+        raise SpecError(f"{origin.where}: {block} is a block; set one of its keys", hint=hint)
     if block in BLOCKS[:2]:
         current = tree.values.get(block)
         if not rest:
@@ -210,9 +208,17 @@ def _base(tree: Tree, block: str, beside: Path | None) -> tuple[Path | None, Tre
     origin = changes.origins.pop("base", DEFAULT)
     if base is None:
         return None, changes
-    relative = beside if origin.kind == "file" else None
+    if not isinstance(base, str):
+        raise SpecError(
+            f"{origin.where}: {block}.base is {quote(base)}", hint="write a name or a path"
+        )
+    from_file = origin.kind == "file"
     shelf = "models" if block == "model" else block
-    return library.find(shelf, str(base), beside=relative), changes
+    try:
+        return library.find(shelf, base, beside=beside if from_file else None), changes
+    except RingplanError as error:
+        place = f"{origin.where}: " if from_file else ""
+        raise SpecError(f"{place}{error.message}", hint=error.hint) from error
 
 
 def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSpec | None, Any]:
@@ -224,16 +230,17 @@ def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSp
         )
         return None, {}
     config = Tree({}, {})
-    name = "model"
+    name = shown = "model"
     if path is not None:
         name, config = read_model(path)
+        shown = library.shown(path)
     config.overlay(changes)
     weights = tree.branch("workload")
     if "weights_dtype" in weights.values:
         config.put(
             "weights_dtype", weights.values["weights_dtype"], weights.origins["weights_dtype"]
         )
-    read = read_config(config, name=name)
+    read = read_config(config, name=name, where=shown)
     for key, _ in leaves(changes.values):
         if key not in read.keys:
             where = changes.origins[key].where
@@ -290,6 +297,7 @@ def _hardware(
         )
         return None, {}
     profile = read_profile(path) if path else Tree({"name": "hardware"}, {})
+    profile.values.pop("sources", None)  # the origins have them
     profile.overlay(changes)
     return problems.validate(HardwareProfile, profile, "hardware"), profile.origins
 
@@ -311,9 +319,14 @@ def read_profile(path: Path) -> Tree:
     return profile
 
 
-def _schedule(mesh: Mesh | None, problems: Problems) -> Schedule | None:
+def _schedule(mesh: Mesh | None, tree: Tree, problems: Problems) -> Schedule | None:
     name = mesh.schedule if mesh else None
     if name is None:
         name = (library.folder("schedules") / "DEFAULT").read_text(encoding="utf-8").strip()
-    document = read_document(library.find("schedules", name))
+    try:
+        path = library.find("schedules", name)
+    except RingplanError as error:
+        place = f"{tree.origins['schedule'].where}: " if "schedule" in tree.origins else ""
+        raise SpecError(f"{place}{error.message}", hint=error.hint) from error
+    document = read_document(path)
     return problems.validate(Schedule, document, f"schedule {name}")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ringplan.errors import SpecError, nearest
+from ringplan.errors import SpecError, nearest, quote
 
 if TYPE_CHECKING:
-    from ringplan.io.origins import Tree
+    from ringplan.io.origins import Origin, Tree
 
     ErrorDetails = dict[str, Any]
 
@@ -21,6 +21,10 @@ _COMPARISONS = {
     "less_than": ("lt", "must be less than"),
     "less_than_equal": ("le", "must be at most"),
 }
+
+
+#: What to type for a field that is missing.
+CURES = {"seq_len": "give --seq-len 128K, or workload.seq_len in the file"}
 
 
 class Problems:
@@ -46,16 +50,20 @@ class Problems:
 def _line(spec: type[BaseModel], details: Any, tree: Tree, block: str) -> str:
     loc = [str(part) for part in details["loc"]]
     path = ".".join([block, *loc])
-    origin = next(
-        (
-            tree.origins[".".join(loc[:end])]
-            for end in range(len(loc), 0, -1)
-            if ".".join(loc[:end]) in tree.origins
-        ),
-        None,
-    )
+    origin = _origin(tree, loc)
     place = f"{origin.where}: " if origin else ""
     return f"{place}{path}: {_message(spec, loc, details)}"
+
+
+def _origin(tree: Tree, loc: list[str]) -> Origin | None:
+    """Who gave a value, or the nearest thing above it, or something below it."""
+    for end in range(len(loc), 0, -1):
+        path = ".".join(loc[:end])
+        below = (known for known in tree.origins if known.startswith(f"{path}."))
+        found = path if path in tree.origins else next(below, None)
+        if found is not None:
+            return tree.origins[found]
+    return None
 
 
 def _message(  # noqa: PLR0911 - one answer a kind
@@ -65,19 +73,23 @@ def _message(  # noqa: PLR0911 - one answer a kind
     if kind == "extra_forbidden":
         return f"unknown key ({nearest(loc[-1], _keys(spec, loc[:-1]), noun='keys')})"
     if kind == "missing":
-        return "is missing"
+        return f"is missing ({CURES.get(loc[-1], 'give it in the file, or with --set')})"
     if kind in ("value_error", "assertion_error"):
         return str(context["error"])
     if kind in _COMPARISONS:
         bound, words = _COMPARISONS[kind]
-        return f"is {given}, but {words} {context[bound]:,}"
+        return f"is {quote(given)}, but {words} {context[bound]:,}"
     if kind == "literal_error":
-        return f"is '{given}', but must be one of {context['expected']}"
+        return f"is {quote(given)}, but must be one of {context['expected']}"
     if kind in ("int_type", "int_parsing", "int_from_float"):
-        return f"is '{given}', but must be a whole number"
+        return f"is {quote(given)}, but must be a whole number"
+    if kind in ("bool_type", "bool_parsing"):
+        return f"is {quote(given)}, but must be true or false"
+    if kind == "tuple_type":
+        return f"is {quote(given)}, but must be a list, like [tp, ring]"
     if kind in ("model_type", "model_attributes_type"):
-        return f"is '{given}', but must be a block of keys"
-    return f"is '{given}': {details['msg'].lower()}"
+        return f"is {quote(given)}, but must be a block of keys"
+    return f"is {quote(given)}: {details['msg'].lower()}"
 
 
 def _keys(spec: type[BaseModel], parents: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ringplan.errors import FileError
+from ringplan.errors import FileError, quote
 
 
 def write_text(path: Path, text: str) -> None:
@@ -18,12 +18,14 @@ def write_text(path: Path, text: str) -> None:
     FileError
         The folder is missing, not writable or full; nothing is left behind.
     """
-    if path.is_dir():
-        raise FileError(
-            f"{path} is a directory", hint=f"name a file, like {path / 'estimate.json'}"
-        )
     beside: Path | None = None
     try:
+        if path.is_dir():
+            example = path / "estimate.json"
+            raise FileError(f"{path} is a directory", hint=f"name a file, like {example}")
+        if path.exists() and not path.is_file():  # a pipe or a device: nothing to rename
+            path.write_text(text, encoding="utf-8")
+            return
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         beside = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -32,7 +34,7 @@ def write_text(path: Path, text: str) -> None:
         beside.replace(path)
     except OSError as error:
         raise FileError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}",
+            f"cannot write {quote(path)}: {(error.strerror or str(error)).lower()}",
             hint="choose another --output",
         ) from error
     finally:

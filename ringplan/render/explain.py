@@ -27,18 +27,18 @@ class Explainer:
         self._shown: dict[Key, str] = {}
         self._keys: dict[int, Key] = {}
 
-    def lines(self, metric: str, known: Known) -> Iterator[str]:
+    def lines(self, metric: str, known: Known, unit: str) -> Iterator[str]:
         """Write the derivation of a metric, one step a line."""
-        yield from self._step(metric, known, depth=0, metric=metric)
+        yield from self._step(metric, known, unit, depth=0, metric=metric)
 
-    def _step(self, label: str, known: Known, *, depth: int, metric: str) -> Iterator[str]:
-        indent = "  " * depth
-        if known.formula is None:
-            value = number(known.value, symbol(label).unit)
+    def _step(
+        self, label: str, known: Known, unit: str, *, depth: int, metric: str
+    ) -> Iterator[str]:
+        indent, formula = "  " * depth, known.formula
+        value = number(known.value, unit)
+        if formula is None:
             yield f"{indent}{label} = {value}  <- {known.name}: {known.origin}"
             return
-        formula = known.formula
-        value = number(known.value, formula.unit)
         key = self._key(known)
         if key in self._shown and depth:
             yield f"{indent}{label} = {value}  see {self._shown[key]}"
@@ -47,7 +47,9 @@ class Explainer:
         about = f"[{formula.scope}; {formula.source}]" if depth == 0 else f"[{formula.source}]"
         yield f"{indent}{label} = {value}  {formula.name}: {formula.equation}  {about}"
         for name, given in known.inputs:
-            yield from self._step(name, given, depth=depth + 1, metric=metric)
+            own = symbol(name).unit  # `*`: whatever the result is in
+            inner = unit if own == "*" else own
+            yield from self._step(name, given, inner, depth=depth + 1, metric=metric)
 
     def _key(self, known: Known) -> Key:
         if id(known) not in self._keys:
@@ -70,7 +72,7 @@ def number(value: Any, unit: str) -> str:
         return str(value)
     if value == float("inf"):
         return "without limit"
-    text = show(value, {"*": "1", "x": "x"}.get(unit, unit))
+    text = show(value, unit)
     exact = f"{value:,}" if isinstance(value, int) else f"{value:.12g}"
     return text if exact == text or unit in ("1", "token") else f"{text} ({exact})"
 

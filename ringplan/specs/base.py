@@ -51,6 +51,6 @@ FlopsPerSecond = Annotated[
 ]
 Seconds = Annotated[float, quantity("s"), Field(ge=0, lt=3600, json_schema_extra=unit("s"))]
 _TOKENS = BeforeValidator(_tokens, json_schema_input_type=int | str)
-Tokens = Annotated[int, _TOKENS, Field(gt=0, json_schema_extra=unit("token"))]
-TokensOrNone = Annotated[int, _TOKENS, Field(ge=0, json_schema_extra=unit("token"))]
+Tokens = Annotated[int, _TOKENS, Field(strict=True, gt=0, json_schema_extra=unit("token"))]
+TokensOrNone = Annotated[int, _TOKENS, Field(strict=True, ge=0, json_schema_extra=unit("token"))]
 GroupSize = Annotated[int, Field(strict=True, ge=1, le=2**20, json_schema_extra=unit("rank"))]

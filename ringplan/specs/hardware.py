@@ -16,6 +16,9 @@ def _table(given: object) -> object:
         if not given:
             raise ValueError("an efficiency table needs at least one size, like {16K: 0.65}")
         pairs = [(units.parse_tokens(str(size)), share) for size, share in given.items()]
+        sizes = [size for size, _ in pairs]
+        if min(sizes) < 1 or len(set(sizes)) < len(sizes):
+            raise ValueError("sizes of an efficiency table must be positive and differ")
         return tuple(sorted(pairs))
     return ((1, given),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ringplan.specs.base import GroupSize, Spec
 
@@ -44,6 +44,13 @@ class Mesh(Spec):
         default=0, description="What is sharded over dp x cp: optimizer, gradients, parameters."
     )
 
+    @field_validator("order")
+    @classmethod
+    def _every_axis_once(cls, order: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        if sorted(order) != ["dp", "pp", "ring", "tp", "ulysses"]:
+            raise ValueError("must name tp, ulysses, ring, dp and pp, each once")
+        return order
+
     @model_validator(mode="after")
     def _consistent(self) -> Mesh:
         if self.cp_size % self.ulysses_size:
@@ -54,8 +61,6 @@ class Mesh(Spec):
                 f"ulysses_size={self.ulysses_size} does not divide cp_size={self.cp_size}"
                 f" (use one of {', '.join(divisors[:12])})"
             )
-        if sorted(self.order) != ["dp", "pp", "ring", "tp", "ulysses"]:
-            raise ValueError("order must name tp, ulysses, ring, dp and pp, each once")
         if self.dp_size * self.cp_size % self.ep_size:
             raise ValueError(
                 f"ep_size={self.ep_size} does not divide dp_size * cp_size"

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 Flags = dict[str, str]
 
 LLAMA: Flags = {"--model": "llama-3.1-8b", "--hardware": "h100-sxm-80gb", "--seq-len": "128K"}
-MIXTRAL: Flags = {**LLAMA, "--model": "mixtral-8x7b", "--seq-len": "32K"}
+MIXTRAL: Flags = {
+    "--model": "mixtral-8x7b",
+    "--hardware": "b200-sxm-180gb",
+    "--seq-len": "32K",
+}
 #: What is wrong: flags, code of the finding, what its hint says.
 BROKEN: dict[str, tuple[Flags, str, str]] = {
     "ulysses over the query heads": (
@@ -103,9 +107,12 @@ def findings(made: dict[str, Any], *severities: str) -> dict[str, str]:
 def cures(hint: str) -> list[Flags]:
     """Flags that a hint tells the user to type, each a cure of its own."""
     sets = re.findall(r"--set ('[^']+'|[^\s,;]+)", hint)
-    flags = re.findall(r"(--(?!set)[a-z-]+) (\d\w*|fp8|zigzag)", hint)
+    ways = (
+        dict(re.findall(r"(--(?!set)[a-z-]+) (\d\w*|fp8|zigzag)", way))
+        for way in re.split(r"[,;] or ", hint)
+    )
     return [{"--set": shlex.split(each)[0].replace(" ", "")} for each in sets] + [
-        {name: value} for name, value in flags
+        way for way in ways if way
     ]
 
 

@@ -61,7 +61,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
 }
 #: Numbers that name a part of the layout rather than measure it.
-LABELS = re.compile(r".*\.(ring_size|ulysses_size|stage|count)")
+LABELS = re.compile(r".*\.(ring_size|ulysses_size|stage|num_steps)")
 GIVEN = re.compile(r"(argument|--|\S+\.(yaml|json) line \d+|default$)")
 FLAGS = ("--model", "llama-3.1-70b", "--hardware", "h100-sxm-80gb", "--seq-len", "1M")
 ARGUMENTS = ("estimate", *FLAGS, "--cp", "16", "--tp", "8")
@@ -135,7 +135,7 @@ def test_formula_is_one_that_the_metric_declares(name: str) -> None:
         for m in numbers(name)
         if (known := made.get(m.name)) is not None
         and known.formula is not None
-        and known.formula not in m.formulas
+        and known.formula not in m.declared.formulas
     }
 
     assert stray == {}
@@ -147,11 +147,11 @@ def test_unit_of_the_work_is_the_unit_of_the_metric(name: str) -> None:
     made = explained(name)
 
     wrong = {
-        m.name: (known.formula.unit, m.unit)
+        m.name: (known.formula.unit, m.declared.unit)
         for m in numbers(name)
         if (known := made.get(m.name)) is not None
         and known.formula is not None
-        and known.formula.unit != m.unit
+        and known.formula.unit != m.declared.unit
     }
 
     assert wrong == {}

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 
 import ringplan as library
 from ringplan.cli.app import app
+from ringplan.estimation.metrics import nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -388,7 +388,7 @@ def test_library_gives_the_numbers_of_the_command_line() -> None:
 
     assert made.works
     assert made.estimate.ring.hop_time == answers("cached")["ring.hop_time"]
-    assert json.loads(json.dumps(asdict(made.estimate))) == document("cached")["estimate"]
+    assert json.loads(json.dumps(nested(made.estimate))) == document("cached")["estimate"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_list_names_everything_on_the_shelf(ringplan: Callable[..., Ran], shelf:
     [
         ("models", r"llama-3\.1-70b +70\.6 B +80 +328 kB +131,072"),
         ("models", r"deepseek-r1 +671\.0 B +61 +70\.3 kB +163,840"),
-        ("hardware", r"h100-sxm-80gb +\S+ G?B +989 TFLOP/s +450 GB/s +50 GB/s +8"),
+        ("hardware", r"h100-sxm-80gb +\S+ G?B +989 TFLOP/s +450 GB/s +50.0 GB/s +8"),
         ("schedules", r"ideal +The ring"),
         ("checks", r"RP110 +The fullest rank does not fit"),
     ],

@@ -63,7 +63,7 @@ class ReadModel(NamedTuple):
     keys: frozenset[str]
 
 
-def read_config(config: Tree, *, name: str) -> ReadModel:
+def read_config(config: Tree, *, name: str, where: str = "") -> ReadModel:
     """
     Read a config.json; of a multimodal one, the language model.
 
@@ -73,15 +73,18 @@ def read_config(config: Tree, *, name: str) -> ReadModel:
         The config, with what the scenario changes already merged.
     name
         What to call the model.
+    where
+        What to call the config in messages: its file; the name if that is not given.
 
     Raises
     ------
     SpecError
         An encoder-decoder, an unknown family, or fields that are missing or wrong: all at once.
     """
+    where = where or name
     text = language_model(config)
-    fields = Fields(text, name if text is config else f"{name} text_config")
-    whole = Fields(config, name, fields.problems, keys=fields.keys)
+    fields = Fields(text, where if text is config else f"{where} text_config")
+    whole = Fields(config, where, fields.problems, keys=fields.keys)
     if whole.flag("is_encoder_decoder", default=False):
         raise SpecError(
             f"{whole.place('is_encoder_decoder')}: is_encoder_decoder is true, but ringplan plans "

@@ -151,8 +151,9 @@ class Fields:
             self.note(f"{self.name}: {problem}")
 
     def note(self, problem: str) -> None:
-        """Note a problem."""
-        self.problems.append(problem)
+        """Note a problem, once: a field may be read in several places."""
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def stop(self, family: str) -> None:
         """Raise what was noted; if a field is missing, with all that the family needs."""

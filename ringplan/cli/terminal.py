@@ -1,0 +1,29 @@
+"""Print tables; apart from `output`, so that JSON does not import Rich."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class Terminal(Console):
+    """Prints tables; leaves a closed pipe to whoever runs the command."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, **settings)
+
+    def on_broken_pipe(self) -> None:
+        """Pass it on: Rich would exit with 1, which means something else here."""
+        raise BrokenPipeError
+
+
+def as_text(renderable: RenderableType) -> str:
+    """Return what a pipe would get: 80 columns, no colour."""
+    text = io.StringIO()
+    Terminal(file=text, width=80, color_system=None).print(renderable)
+    return text.getvalue()

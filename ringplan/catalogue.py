@@ -124,7 +124,7 @@ def entry(name: str) -> list[Table]:
     if name in REGISTRY:
         return _formula(name)
     known = [*(n for s in _COLUMNS for n in library.names(s)), *checks, *REGISTRY]
-    raise SpecError(f"nothing is called '{name}'", hint=nearest(name, known[:40]))
+    raise SpecError(f"nothing is called '{name}'", hint=nearest(name, known, noun="names"))
 
 
 def _model(path: Path) -> list[Table]:

@@ -61,4 +61,5 @@ def nearest(word: str, choices: "list[str] | tuple[str, ...]", *, noun: str = ""
     matches = get_close_matches(word.lower(), choices, n=3, cutoff=0.6)
     if matches:
         return f"did you mean {' or '.join(matches)}?"
-    return f"{noun or 'choices'}: {', '.join(choices)}"
+    more = ", ..." if len(choices) > 12 else ""
+    return f"{noun or 'choices'}: {', '.join(choices[:12])}{more}"

@@ -146,7 +146,8 @@ def _derivations(loaded: Loaded, assessment: Assessment, wanted: str) -> dict[st
     }
     if not chosen:
         raise SpecError(
-            f"there is no metric '{wanted}' to explain", hint=nearest(wanted, list(known)[:60])
+            f"there is no metric '{wanted}' to explain",
+            hint=nearest(wanted, list(known), noun="metrics"),
         )
     return chosen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, layout, memory, ring
+from ringplan.costs import collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
 from ringplan.estimation.memory import buffers
 from ringplan.estimation.numbers import plain, with_ulysses
@@ -66,7 +66,7 @@ def _exchange(
             ring_bytes=traffic(x, s, device, backward=True)[1],
         ),
         memory_bytes=total,
-        fits=memory.fits(total=total, capacity=bill.capacity_bytes),
+        fits=fit.fits(total=total, capacity=bill.capacity_bytes),
         time_forward=None if why else forward.time,
         exposed_time=None if why else forward.exposed_time,
         best=False,
@@ -112,7 +112,7 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
             cp_size=x.cp_size, shard_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes
         ),
         memory_bytes=total,
-        fits=memory.fits(total=total, capacity=bill.capacity_bytes),
+        fits=fit.fits(total=total, capacity=bill.capacity_bytes),
         time_forward=time,
         exposed_time=exposed,
         best=False,

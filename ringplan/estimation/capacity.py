@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import memory
 from ringplan.estimation.memory import rank_memory
 from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS
@@ -82,14 +81,14 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     }
     if x.phase == "train":
         return found | {"kv_tokens": None, "max_concurrency": None}
-    tokens = memory.kv_tokens(
+    tokens = fit.kv_tokens(
         capacity=capacity,
         total=bill.total_bytes,
         rank_kv=bill.kv_bytes,
         batch_size=x.batch_size,
         seq_len=x.tokens.context,
     )
-    concurrency = memory.max_concurrency(kv_tokens=tokens, seq_len=x.tokens.context)
+    concurrency = fit.max_concurrency(kv_tokens=tokens, seq_len=x.tokens.context)
     return found | {"kv_tokens": tokens, "max_concurrency": concurrency}
 
 
@@ -113,7 +112,7 @@ def _max_seq_len(
     best = last_that_holds(
         lambda steps: plain(total(at(steps, "searched"))) <= capacity, guess, MAX_TOKENS // step
     )
-    return memory.max_seq_len(
+    return fit.max_seq_len(
         seq_len=x.leaf.derived("seq_len", best * step + plain(fixed) if best else 0, "searched"),
         total_here=total(at(best, "the longest that fits")),
         total_beyond=total(at(best + 1, "one legal step more")),
@@ -145,7 +144,7 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
         if rings > 1
         else x.leaf.derived("total_below", float("inf"), "there is nothing below one rank")
     )
-    return memory.min_cp_size(
+    return fit.min_cp_size(
         cp_size=x.leaf.derived("cp_size", rings * exchange, "searched"),
         total_here=total(at(rings, "the fewest that fit")),
         total_below=below,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import masks, memory, ring
+from ringplan.costs import cache, fit, masks, ring
 from ringplan.estimation.alternatives import alternatives
 from ringplan.estimation.attention import HIDDEN, layer, margin, verdict
 from ringplan.estimation.capacity import answers
@@ -84,10 +84,10 @@ def _memory(
         x.leaf.derived("window", 0, "no window") if each.window is None else each.window
         for each in x.kinds
     )
-    per_token = memory.kv_bytes_per_token(
+    per_token = cache.kv_bytes_per_token(
         layers=layers, elements=elements, grows=grows, element_bytes=x.kv_bytes
     )
-    constant = memory.kv_constant_bytes(
+    constant = cache.kv_constant_bytes(
         layers=layers,
         elements=elements,
         windows=windows,
@@ -96,7 +96,7 @@ def _memory(
     )
     inverse = answers(x, scenario, bill, token_multiple(scenario))
     if inverse["min_cp_size"] is None:
-        missing["memory.min_cp_size"] = (
+        missing["fit.min_cp_size"] = (
             "no cp_size is enough: weights and training state are not cut by context parallelism"
         )
     if x.phase == "train":
@@ -105,21 +105,21 @@ def _memory(
     return Memory(
         kv_bytes_per_token=per_token,
         kv_constant_bytes=constant,
-        kv_bytes_per_layer=memory.kv_layer_bytes(
+        kv_bytes_per_layer=cache.kv_layer_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
             seq_len=x.tokens.context,
             elements=_elements(kind),
             element_bytes=x.kv_bytes,
         ),
-        kv_bytes=memory.kv_bytes(
+        kv_bytes=cache.kv_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
             seq_len=x.tokens.context,
             per_token=per_token,
             constant=constant,
         ),
-        score_matrix_bytes=memory.score_matrix_bytes(
+        score_matrix_bytes=cache.score_matrix_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
             num_attention_heads=kind.num_attention_heads,
@@ -127,7 +127,7 @@ def _memory(
             seq_len=x.tokens.context,
             element_bytes=x.activation_bytes,
         ),
-        fits=memory.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
+        fits=fit.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
         not_counted=(),
         rank=bill,
         **inverse,
@@ -138,7 +138,7 @@ def _elements(kind: Kind) -> Number:
     """Cached elements a token and layer of the whole job, nothing replicated."""
     if kind.latent_dim is not None:
         return kind.latent_dim
-    return memory.cached_elements(
+    return cache.cached_elements(
         num_kv_heads=kind.num_key_value_heads, head_dim=kind.head_dim, v_head_dim=kind.v_head_dim
     )
 

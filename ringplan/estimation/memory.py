@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, layout, memory, ring
+from ringplan.costs import cache, collectives, layout, memory, ring
 from ringplan.estimation.attention import Shape, exchanged, shape
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import RankMemory
@@ -94,7 +94,7 @@ def elements_on_rank(x: Numbers, kind: Kind) -> Number:
     """Cached elements a token and layer on one rank; MLA's latent is whole on each."""
     if kind.latent_dim is not None:
         return kind.latent_dim
-    return memory.cached_elements(
+    return cache.cached_elements(
         num_kv_heads=layout.kv_heads(
             num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size
         ),
@@ -111,14 +111,14 @@ def _cache(x: Numbers, stage: Stage) -> Number:
             return block
         if x.partition == "striped":
             evenly = layout.shard_tokens(tokens=kind.window, cp_size=x.cp_size)
-            return memory.window_tokens(window=evenly, chunk_tokens=block)
+            return cache.window_tokens(window=evenly, chunk_tokens=block)
         if x.partition == "zigzag" and x.sizes["ring"] > 1:
-            return memory.zigzag_window_tokens(
+            return cache.zigzag_window_tokens(
                 window=kind.window, block_tokens=block, seq_len=x.tokens.context
             )
-        return memory.window_tokens(window=kind.window, chunk_tokens=block)
+        return cache.window_tokens(window=kind.window, chunk_tokens=block)
 
-    return memory.rank_kv_bytes(
+    return cache.rank_kv_bytes(
         batch_size=x.batch_size,
         layers=stage.layers,
         tokens=tuple(held(kind) for kind in x.kinds),

@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
 
-from ringplan.costs import attention, axes, collectives, decode, layout, masks, memory, ring
+from ringplan.costs import (
+    attention,
+    axes,
+    cache,
+    collectives,
+    decode,
+    layout,
+    masks,
+    memory,
+    ring,
+)
 from ringplan.costs.formula import Formula
 
 
@@ -42,7 +52,7 @@ class RankMemory(NamedTuple):
     """The fullest rank."""
 
     weights_bytes: Annotated[Number, metric(memory.weights_bytes)] = None
-    kv_bytes: Annotated[Number, metric(memory.rank_kv_bytes)] = None
+    kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes)] = None
     activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
     logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
     ring_buffer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
@@ -57,16 +67,16 @@ class RankMemory(NamedTuple):
 class Memory(NamedTuple):
     """What lies where, and what would fit."""
 
-    kv_bytes_per_token: Annotated[Number, metric(memory.kv_bytes_per_token)]
-    kv_constant_bytes: Annotated[Number, metric(memory.kv_constant_bytes)]
-    kv_bytes_per_layer: Annotated[Number, metric(memory.kv_layer_bytes)]
-    kv_bytes: Annotated[Number, metric(memory.kv_bytes)]
-    score_matrix_bytes: Annotated[Number, metric(memory.score_matrix_bytes)]
-    fits: Annotated[Number, metric(memory.fits)]
-    max_seq_len: Annotated[Number, metric(memory.max_seq_len)]
-    min_cp_size: Annotated[Number, metric(memory.min_cp_size)]
-    kv_tokens: Annotated[Number, metric(memory.kv_tokens)]
-    max_concurrency: Annotated[Number, metric(memory.max_concurrency)]
+    kv_bytes_per_token: Annotated[Number, metric(cache.kv_bytes_per_token)]
+    kv_constant_bytes: Annotated[Number, metric(cache.kv_constant_bytes)]
+    kv_bytes_per_layer: Annotated[Number, metric(cache.kv_layer_bytes)]
+    kv_bytes: Annotated[Number, metric(cache.kv_bytes)]
+    score_matrix_bytes: Annotated[Number, metric(cache.score_matrix_bytes)]
+    fits: Annotated[Number, metric(fit.fits)]
+    max_seq_len: Annotated[Number, metric(fit.max_seq_len)]
+    min_cp_size: Annotated[Number, metric(fit.min_cp_size)]
+    kv_tokens: Annotated[Number, metric(fit.kv_tokens)]
+    max_concurrency: Annotated[Number, metric(fit.max_concurrency)]
     not_counted: Annotated[
         tuple[str, ...], plain("Parts of the memory bill that are not computed.")
     ]
@@ -147,7 +157,7 @@ class Alternative(NamedTuple):
         Number, metric(collectives.hybrid_bytes, collectives.all_gather_backward_bytes)
     ]
     memory_bytes: Annotated[Number, metric(memory.swapped_bytes)]
-    fits: Annotated[Number, metric(memory.fits)]
+    fits: Annotated[Number, metric(fit.fits)]
     time_forward: Annotated[Number, metric(ring.pass_time)]
     exposed_time: Annotated[Number, metric(ring.total_exposure, collectives.collective_time)]
     best: Annotated[bool, plain("Fastest of those that run and fit.")]

@@ -313,7 +313,7 @@ def test_all_problems_are_said_at_once(refused: Refused) -> None:
         ((), ("Usage", "estimate", "list")),
         (("estimat",), ("'estimat'", "estimate")),
         (("show",), ("name",)),
-        (("show", "nothing"), ("'nothing'", "llama-3.1-8b", "RP101")),
+        (("show", "nothing"), ("'nothing'", "llama-3.1-8b")),
         (("show", "lama-3.1-8b"), ("did you mean llama-3.1-8b",)),
         (("list", "modells"), ("modells", "models", "hardware")),
         (("schema", "x"), ("scenario", "estimate")),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ringplan.estimation.core  # noqa: F401 - registers every formula
-from ringplan.costs import attention, axes, collectives, decode, layout, masks, memory, ring
+from ringplan.costs import attention, axes, cache, collectives, decode, layout, masks, ring
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
 
@@ -218,12 +218,12 @@ EXACT: list[tuple[Formula[Any], dict[str, Any], int]] = [
         7 * 40 * 256 * 2 * N,
     ),
     (
-        memory.kv_bytes,
+        cache.kv_bytes,
         {"dp_size": 2, "batch_size": 3, "seq_len": N, "per_token": 5, "constant": 7},
         6 * (5 * N + 7),
     ),
     (
-        memory.rank_kv_bytes,
+        cache.rank_kv_bytes,
         {
             "batch_size": 3,
             "layers": (2, 1),

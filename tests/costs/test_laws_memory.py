@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringplan.costs import layout, memory
+from ringplan.costs import cache, fit, layout, memory
 
 counts = st.integers(1, 64)
 sizes = st.integers(0, 10**12)
@@ -37,18 +37,18 @@ def test_cache_is_what_each_layer_keeps_of_each_token(
         for token in range(seq_len)
         if not window or token >= seq_len - window
     )
-    per_token = memory.kv_bytes_per_token(
+    per_token = cache.kv_bytes_per_token(
         layers=layers,
         elements=elements,
         grows=tuple(int(not window) for window in windows),
         element_bytes=2,
     )
-    constant = memory.kv_constant_bytes(
+    constant = cache.kv_constant_bytes(
         layers=layers, elements=elements, windows=windows, seq_len=seq_len, element_bytes=2
     )
 
     assert (
-        memory.kv_bytes(
+        cache.kv_bytes(
             dp_size=replicas,
             batch_size=batch,
             seq_len=seq_len,
@@ -66,14 +66,14 @@ def test_shards_of_the_cache_add_up_to_it(
     """Over replicas, context and tensor ranks, where heads can be dealt evenly."""
     seq_len = blocks * cp_size
     shape = {"head_dim": 192, "v_head_dim": 128}
-    whole = memory.cached_elements(num_kv_heads=heads * tp_size, **shape)
-    part = memory.cached_elements(
+    whole = cache.cached_elements(num_kv_heads=heads * tp_size, **shape)
+    part = cache.cached_elements(
         num_kv_heads=layout.kv_heads(num_key_value_heads=heads * tp_size, tp_size=tp_size), **shape
     )
-    layer = memory.kv_layer_bytes(
+    layer = cache.kv_layer_bytes(
         dp_size=3, batch_size=2, seq_len=seq_len, elements=whole, element_bytes=2
     )
-    rank = memory.rank_kv_bytes(
+    rank = cache.rank_kv_bytes(
         batch_size=2, layers=(1,), tokens=(blocks,), elements=(part,), element_bytes=2
     )
 
@@ -89,7 +89,7 @@ def test_rank_holds_its_tokens_of_every_layer(
     held = sum(width * here for count, width, here in kinds for _ in range(count))
 
     assert (
-        memory.rank_kv_bytes(
+        cache.rank_kv_bytes(
             batch_size=batch, layers=layers, tokens=tokens, elements=elements, element_bytes=each
         )
         == batch * held * each
@@ -111,8 +111,8 @@ def test_window_lies_on_the_last_ranks(cp_size: int, block: int, window: int) ->
     striped = [set(range(rank, seq_len, cp_size)) for rank in range(cp_size)]
     share = layout.shard_tokens(tokens=window, cp_size=cp_size)
 
-    assert memory.window_tokens(window=window, chunk_tokens=block) == fullest(contiguous, window)
-    assert memory.window_tokens(window=share, chunk_tokens=block) == fullest(striped, window)
+    assert cache.window_tokens(window=window, chunk_tokens=block) == fullest(contiguous, window)
+    assert cache.window_tokens(window=share, chunk_tokens=block) == fullest(striped, window)
 
 
 @given(cp_size=st.integers(1, 8), half=st.integers(1, 6), window=st.integers(1, 100))
@@ -122,7 +122,7 @@ def test_window_lies_on_late_chunks_of_a_zigzag(cp_size: int, half: int, window:
     chunks = [set(range(i * half, (i + 1) * half)) for i in range(2 * cp_size)]
     blocks = [chunks[rank] | chunks[-1 - rank] for rank in range(cp_size)]
 
-    assert memory.zigzag_window_tokens(
+    assert cache.zigzag_window_tokens(
         window=window, block_tokens=2 * half, seq_len=seq_len
     ) == fullest(blocks, window)
 
@@ -134,7 +134,7 @@ def test_scores_are_a_number_for_each_head_query_and_key(
     """So twice the context is four times the scores."""
 
     def scores(scale: int) -> float:
-        return memory.score_matrix_bytes(
+        return cache.score_matrix_bytes(
             dp_size=1,
             batch_size=3,
             num_attention_heads=heads,
@@ -349,7 +349,7 @@ def test_bill_with_one_part_swapped_is_the_bill_of_the_other_parts(
 
 @given(total=sizes, capacity=sizes)
 def test_what_is_no_more_than_the_capacity_fits(total: int, capacity: int) -> None:
-    assert memory.fits(total=total, capacity=capacity) is (total <= capacity)
+    assert fit.fits(total=total, capacity=capacity) is (total <= capacity)
 
 
 @given(answer=counts, here=sizes, next_=sizes, capacity=sizes)
@@ -357,10 +357,10 @@ def test_answers_without_proof_are_none(answer: int, here: int, next_: int, capa
     """It fits, and one step further it does not; both bills are shown."""
     proven = here <= capacity < next_
 
-    assert memory.max_seq_len(
+    assert fit.max_seq_len(
         seq_len=answer, total_here=here, total_beyond=next_, capacity=capacity
     ) == (answer if proven else 0)
-    assert memory.min_cp_size(
+    assert fit.min_cp_size(
         cp_size=answer, total_here=here, total_below=next_, capacity=capacity
     ) == (answer if proven else 0)
 
@@ -376,7 +376,7 @@ def test_tokens_that_fit_fill_the_memory_to_the_last(
     capacity: int, other: int, cached: int, batch: int, seq_len: int
 ) -> None:
     """At the bytes a token takes now, they take no more than is free, and one more would."""
-    tokens = memory.kv_tokens(
+    tokens = fit.kv_tokens(
         capacity=capacity,
         total=other + cached,
         rank_kv=cached,
@@ -391,12 +391,12 @@ def test_tokens_that_fit_fill_the_memory_to_the_last(
 
 def test_model_without_a_cache_has_no_tokens_to_count() -> None:
     """Nothing to divide by."""
-    assert memory.kv_tokens(capacity=9, total=4, rank_kv=0, batch_size=1, seq_len=8) == 0
+    assert fit.kv_tokens(capacity=9, total=4, rank_kv=0, batch_size=1, seq_len=8) == 0
 
 
 @given(tokens=counts, seq_len=counts)
 def test_sequences_that_fit_take_the_tokens_that_fit(tokens: int, seq_len: int) -> None:
-    sequences = memory.max_concurrency(kv_tokens=tokens * seq_len, seq_len=seq_len)
+    sequences = fit.max_concurrency(kv_tokens=tokens * seq_len, seq_len=seq_len)
 
     assert sequences == tokens
 

@@ -3,7 +3,8 @@ How long ringplan takes to start, against programs that do nothing with the same
 
     python benchmarks/startup.py [--runs 21]
 
-Exit code 1: over a limit, or NumPy or matplotlib was imported. 2: the comparison would not be fair.
+Exit code 1: over a limit, or NumPy or matplotlib was imported. 2: there is nothing to compare, as
+a program failed or the numbers of commands differ.
 """
 
 import argparse
@@ -145,4 +146,8 @@ def row(times: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        print(error)
+        sys.exit(2)

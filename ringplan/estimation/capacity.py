@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ringplan.costs import fit
 from ringplan.estimation.memory import rank_memory
 from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS

@@ -17,6 +17,7 @@ from ringplan.costs import (
     cache,
     collectives,
     decode,
+    fit,
     layout,
     masks,
     memory,

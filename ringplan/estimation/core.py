@@ -96,7 +96,7 @@ def _memory(
     )
     inverse = answers(x, scenario, bill, token_multiple(scenario))
     if inverse["min_cp_size"] is None:
-        missing["fit.min_cp_size"] = (
+        missing["memory.min_cp_size"] = (
             "no cp_size is enough: weights and training state are not cut by context parallelism"
         )
     if x.phase == "train":

@@ -46,7 +46,8 @@ def divisors(number: int, most: int) -> list[int]:
     >>> divisors(32, 10)
     [1, 2, 4, 8]
     """
-    return [d for d in range(1, min(number, most) + 1) if not number % d]
+    small = [d for d in range(1, math.isqrt(number) + 1) if not number % d]
+    return sorted(d for d in {*small, *(number // d for d in small)} if d <= most)
 
 
 def _closest(number: int, wanted: int) -> int:
@@ -56,15 +57,17 @@ def _closest(number: int, wanted: int) -> int:
 
 def legal_cp(scenario: Scenario, wanted: int, *, up: bool) -> int | None:
     """Return the nearest cp_size, from a wanted one up or down, that divides the tokens."""
-    exchange, new = scenario.mesh.ulysses_size, scenario.workload.split[1]
-    zigzag = scenario.mesh.partition == "zigzag"
-    first = -(-wanted // exchange) if up else wanted // exchange
-    rings = range(first, 4 * first + 1) if up else range(first, 0, -1)
-    for ring in rings:
-        ranks = ring * exchange
-        if scenario.workload.phase == "decode" or not new % (ranks * (1 + (zigzag and ring > 1))):
-            return ranks
-    return None
+    mesh, exchange, new = scenario.mesh, scenario.mesh.ulysses_size, scenario.workload.split[1]
+    if scenario.workload.phase == "decode":
+        return wanted
+    chunks = 2 if mesh.partition == "zigzag" else 1
+    able = [
+        ranks
+        for ranks in divisors(new, new)
+        if not ranks % exchange and (ranks == exchange or not new % (chunks * ranks))
+    ]
+    near = [ranks for ranks in able if (ranks >= wanted if up else ranks <= wanted)]
+    return (min(near) if up else max(near)) if near else None
 
 
 def _tokens(scenario: Scenario) -> Iterator[Reason]:
@@ -118,8 +121,7 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
     for kind in _kinds(scenario):
         heads = -(-kind.num_attention_heads // mesh.tp_size)
         groups = -(-kind.num_key_value_heads // mesh.tp_size)
-        able = [u for u in divisors(mesh.cp_size, mesh.cp_size) if not heads % u and not groups % u]
-        nearest = min(able, key=lambda u: (abs(u - mesh.ulysses_size), -u))
+        nearest = _closest(math.gcd(mesh.cp_size, heads, groups), mesh.ulysses_size)
         hint = f"--ulysses {nearest}, the rest of cp_size={mesh.cp_size} a ring"
         if heads % mesh.ulysses_size:
             many = "exceeds" if mesh.ulysses_size > heads else "does not divide"

@@ -15,7 +15,7 @@ class Terminal(Console):
     """Prints tables; leaves a closed pipe to whoever runs the command."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(highlight=False, **settings)
+        super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def on_broken_pipe(self) -> None:
         """Pass it on: Rich would exit with 1, which means something else here."""

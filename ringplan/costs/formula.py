@@ -65,7 +65,9 @@ class Formula(Generic[P]):
 
     def __call__(self, *args: P.args, **inputs: P.kwargs) -> Number:
         """Compute; from `Known` numbers, return one that shows the work."""
-        first = next(iter(inputs.values()))  # all numbers of an estimate are Known, or none is
+        first: Any = None
+        for first in inputs.values():
+            break  # the first tells: all numbers of an estimate are Known, or none is
         if type(first) is Known or (type(first) is tuple and type(first[0]) is Known):
             return self._known(inputs)  # type: ignore[no-any-return]
         return self.function(*args, **inputs)

@@ -149,13 +149,30 @@ def interpolate(size: Any, sizes: Sequence[Any], values: Sequence[Any]) -> Numbe
     >>> interpolate(2048, (1024, 4096), (0.25, 0.75)), interpolate(1, (1024, 4096), (0.25, 0.75))
     (0.5, 0.25)
     """
-    at = log2(size)
+    return interpolation(sizes, values)(size)
+
+
+def interpolation(sizes: Sequence[Any], values: Sequence[Any]) -> Callable[[Any], Number]:
+    """
+    Prepare a table to be read at many sizes; two equal sizes in a row are one.
+
+    >>> at = interpolation((1024, 4096), (0.25, 0.75))
+    >>> at(2048), at(9999)
+    (0.5, 0.75)
+    """
     logs = [log2(each) for each in sizes]
-    result = values[0]
-    for low, high, here, there in zip(logs, logs[1:], values, values[1:], strict=False):
-        share = ratio(at - low, high - low, otherwise=0)
-        result = result + minimum(maximum(share, 0), 1) * (there - here)
-    return result  # type: ignore[no-any-return]
+    pieces = [
+        (low, high, ratio(there - here, high - low, otherwise=0))
+        for low, high, here, there in zip(logs, logs[1:], values, values[1:], strict=False)
+    ]
+
+    def at(size: Any) -> Number:
+        result, log = values[0], log2(size)
+        for low, high, slope in pieces:
+            result = result + slope * (minimum(maximum(log, low), high) - low)
+        return result  # type: ignore[no-any-return]
+
+    return at
 
 
 def smallest(holds: Callable[[Any], Any], *, step: Any, bits: int) -> Number:

@@ -8,7 +8,7 @@ from ringplan.costs.formula import formula
 from ringplan.costs.numeric import (
     Number,
     floor,
-    interpolate,
+    interpolation,
     maximum,
     smallest,
     sqrt,
@@ -285,11 +285,12 @@ def min_block_tokens(
     new_share = new_tokens / seq_len
     per_pair = 2 * batch_size * num_heads * (head_dim + v_head_dim)
     per_token = batch_size * wire_bytes_per_token / bandwidth
+    efficiency = interpolation(sizes, shares)
 
     def hides(block: Number) -> bool:
         pairs = (visible_share * ulysses_size * block + diagonal_share * new_share) * block
-        efficiency = interpolate(maximum(new_share * block * ulysses_size, 1), sizes, shares)
-        return per_pair * pairs / (peak * efficiency) >= margin * (latency + per_token * block)
+        rate = peak * efficiency(maximum(new_share * block * ulysses_size, 1))
+        return per_pair * pairs / rate >= margin * (latency + per_token * block)
 
     return smallest(hides, step=granule, bits=32)
 

@@ -13,8 +13,9 @@ from ringplan.feasibility import reasons
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
+    from ringplan.estimation.attention import Shape
     from ringplan.estimation.device import Device
-    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.numbers import Kind, Numbers
     from ringplan.estimation.results import RankMemory
 
 
@@ -47,29 +48,33 @@ def _exchange(
     scenario = device.scenario
     kind = x.kinds[x.widest]
     s = shape(x, kind)
-    forward = run(x, kind, device, s)
-    ring_size = x.sizes["ring"]
     mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
     why = reasons(scenario.model_copy(update={"mesh": mesh}))
+    forward = None if why else run(x, kind, device, s)  # what cannot run has no time
     total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=buffers(x, scenario, s))
+    mixed = "a2a" if x.sizes["ring"] == 1 else "a2a+p2p"
     return Alternative(
         schedule=scenario.schedule.name,
-        comm_type="p2p" if ulysses == 1 else "a2a" if ring_size == 1 else "a2a+p2p",
-        ring_size=ring_size,
+        comm_type="p2p" if ulysses == 1 else mixed,
+        ring_size=x.sizes["ring"],
         ulysses_size=ulysses,
         partition=scenario.mesh.partition,
         feasible=not why,
         reasons=tuple(reason.brief for reason in why),
-        bytes_sent_forward=forward.bytes_sent,
-        bytes_sent_backward=collectives.hybrid_bytes(
-            ulysses_bytes=ulysses_exchange(x, kind, s),
-            ring_bytes=traffic(x, s, device, backward=True)[1],
-        ),
+        bytes_sent_forward=_sent(x, kind, device, s, backward=False),
+        bytes_sent_backward=_sent(x, kind, device, s, backward=True),
         memory_bytes=total,
         fits=fit.fits(total=total, capacity=bill.capacity_bytes),
-        time_forward=None if why else forward.time,
-        exposed_time=None if why else forward.exposed_time,
+        time_forward=forward and forward.time,
+        exposed_time=forward and forward.exposed_time,
         best=False,
+    )
+
+
+def _sent(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool) -> Number:
+    return collectives.hybrid_bytes(
+        ulysses_bytes=ulysses_exchange(x, kind, s),
+        ring_bytes=traffic(x, s, device, backward=backward)[1],
     )
 
 
@@ -77,7 +82,6 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
     scenario = device.scenario
     kind = x.kinds[x.widest]
     s = shape(x, kind)
-    done = run(x, kind, device, s)
     why = reasons(
         scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})})
     )
@@ -90,6 +94,7 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
     time: Number | None = None
     exposed: Number | None = None
     if not why:
+        done = run(x, kind, device, s)
         link = device.link(x, "ring", collective=True)
         gather = collectives.collective_time(
             transfer_bytes=sent,

@@ -77,8 +77,7 @@ def shape(x: Numbers, kind: Kind) -> Shape:
         if decoding
         else layout.ring_tokens(tokens=x.tokens.rank, ulysses_size=x.ulysses_size)
     )
-    heads = layout.query_heads(num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size)
-    kv_heads = layout.kv_heads(num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size)
+    heads, kv_heads = kind.rank_heads, kind.rank_kv_heads
     ring_kv = layout.ring_kv_heads(num_kv_heads=kv_heads, ulysses_size=x.ulysses_size)
     first, later = _pairs(x, kind, queries, keys, ring_size)
 

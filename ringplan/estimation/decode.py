@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, decode, layout, ring
+from ringplan.costs import collectives, decode, ring
 from ringplan.estimation.memory import elements_on_rank
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
@@ -21,7 +21,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     shard = decode.cache_shard_bytes(
         batch_size=x.batch_size,
         tokens=x.tokens.block,
-        cached_elements=elements_on_rank(x, kind),
+        cached_elements=elements_on_rank(kind),
         element_bytes=x.kv_bytes,
     )
     one = leaf.derived("extra_hops", -1, "the last rank has nowhere to send it")
@@ -33,9 +33,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
         new_tokens=x.tokens.new
         if x.phase == "decode"
         else leaf.derived("new_tokens", 1, "one token a sequence"),
-        num_heads=layout.query_heads(
-            num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size
-        ),
+        num_heads=kind.rank_heads,
         query_dim=kind.head_dim if kind.latent_dim is None else kind.latent_dim,
         output_dim=kind.v_head_dim if kind.latent_v_dim is None else kind.latent_v_dim,
         element_bytes=x.activation_bytes,

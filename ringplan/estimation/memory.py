@@ -90,14 +90,12 @@ def _weights(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     )
 
 
-def elements_on_rank(x: Numbers, kind: Kind) -> Number:
+def elements_on_rank(kind: Kind) -> Number:
     """Cached elements a token and layer on one rank; MLA's latent is whole on each."""
     if kind.latent_dim is not None:
         return kind.latent_dim
     return cache.cached_elements(
-        num_kv_heads=layout.kv_heads(
-            num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size
-        ),
+        num_kv_heads=kind.rank_kv_heads,
         head_dim=kind.head_dim,
         v_head_dim=kind.v_head_dim,
     )
@@ -122,7 +120,7 @@ def _cache(x: Numbers, stage: Stage) -> Number:
         batch_size=x.batch_size,
         layers=stage.layers,
         tokens=tuple(held(kind) for kind in x.kinds),
-        elements=tuple(elements_on_rank(x, kind) for kind in x.kinds),
+        elements=tuple(elements_on_rank(kind) for kind in x.kinds),
         element_bytes=x.kv_bytes,
     )
 
@@ -140,12 +138,8 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
         return {
             "batch_size": x.batch_size,
             "hidden_size": x.hidden_size,
-            "num_heads": layout.query_heads(
-                num_attention_heads=kind.num_attention_heads, tp_size=x.tp_size
-            ),
-            "num_kv_heads": layout.kv_heads(
-                num_key_value_heads=kind.num_key_value_heads, tp_size=x.tp_size
-            ),
+            "num_heads": kind.rank_heads,
+            "num_kv_heads": kind.rank_kv_heads,
             "head_dim": kind.head_dim,
             "v_head_dim": kind.v_head_dim,
             "intermediate_size": kind.active_intermediate_size,

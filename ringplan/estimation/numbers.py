@@ -62,11 +62,13 @@ class Table(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of layer; `layers` are those of the whole model."""
+    """One kind of layer: layers and heads of the whole model, and heads on one rank."""
 
     layers: Number
     num_attention_heads: Number
     num_key_value_heads: Number
+    rank_heads: Number
+    rank_kv_heads: Number
     head_dim: Number
     v_head_dim: Number
     latent_dim: Number | None
@@ -187,6 +189,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
 
     cached_tokens = leaf("workload.cached_len", cached)
     cp_size = leaf("mesh.cp_size", mesh.cp_size)
+    tp_size = leaf("mesh.tp_size", mesh.tp_size)
     cached_wire = work.kv_dtype if cached else None
 
     return Numbers(
@@ -201,14 +204,14 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         phase=work.phase,
         causal=work.causal,
         partition=mesh.partition,
-        kinds=tuple(_kind(leaf, model, i) for i in range(len(model.kinds))),
+        kinds=tuple(_kind(leaf, model, i, tp_size) for i in range(len(model.kinds))),
         widest=widest_kind(model),
         stages=_stages(leaf, model, mesh.pp_size),
         hidden_size=leaf("model.hidden_size", model.hidden_size),
         vocab_size=leaf("model.vocab_size", model.vocab_size),
         cp_size=cp_size,
         ulysses_size=leaf("mesh.ulysses_size", mesh.ulysses_size),
-        tp_size=leaf("mesh.tp_size", mesh.tp_size),
+        tp_size=tp_size,
         pp_size=leaf("mesh.pp_size", mesh.pp_size),
         dp_size=leaf("mesh.dp_size", mesh.dp_size),
         ep_size=leaf("mesh.ep_size", mesh.ep_size),
@@ -283,20 +286,23 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Known) else value
 
 
-def _kind(leaf: Leaves, model: ModelSpec, index: int) -> Kind:
+def _kind(leaf: Leaves, model: ModelSpec, index: int, tp_size: Number) -> Kind:
     kind, path = model.kinds[index], f"model.kinds.{index}"
 
     def field(name: str) -> Number:
         return leaf(f"{path}.{name}", getattr(kind, name))
 
+    heads, groups = field("num_attention_heads"), field("num_key_value_heads")
     return Kind(
         layers=leaf.derived(
             f"layers of kind {index}",
             model.pattern.count(index),
             f"of {model.num_hidden_layers} layers of {model.name}",
         ),
-        num_attention_heads=field("num_attention_heads"),
-        num_key_value_heads=field("num_key_value_heads"),
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        rank_heads=layout.query_heads(num_attention_heads=heads, tp_size=tp_size),
+        rank_kv_heads=layout.kv_heads(num_key_value_heads=groups, tp_size=tp_size),
         head_dim=field("head_dim"),
         v_head_dim=field("v_head_dim"),
         latent_dim=None if kind.latent_dim is None else field("latent_dim"),

@@ -66,7 +66,7 @@ class Formula(Generic[P]):
     def __call__(self, *args: P.args, **inputs: P.kwargs) -> Number:
         """Compute; from `Known` numbers, return one that shows the work."""
         first: Any = None
-        for first in inputs.values():
+        for first in inputs.values():  # noqa: B007 - read below
             break  # the first tells: all numbers of an estimate are Known, or none is
         if type(first) is Known or (type(first) is tuple and type(first[0]) is Known):
             return self._known(inputs)  # type: ignore[no-any-return]

@@ -74,7 +74,14 @@ def _block(name: str) -> str:
     raise SpecError(f"unknown field '{name}'", hint=nearest(name, known, noun="fields"))
 
 
-def estimate(scenario: str | Path | None = None, **given: Any) -> Assessment:
+def estimate(
+    scenario: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    hardware: str | Path | None = None,
+    set: dict[str, Any] | None = None,  # noqa: A002 - named like the option
+    **fields: Any,
+) -> Assessment:
     """
     Estimate a scenario; arguments are those of `load`.
 
@@ -95,10 +102,18 @@ def estimate(scenario: str | Path | None = None, **given: Any) -> Assessment:
     >>> made.estimate.memory.kv_bytes_per_layer
     17179869184
     """
-    return assess(load(scenario, **given).scenario)
+    loaded = load(scenario, model=model, hardware=hardware, set=set, **fields)
+    return assess(loaded.scenario)
 
 
-def explain(scenario: str | Path | None = None, **given: Any) -> dict[str, Known]:
+def explain(
+    scenario: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    hardware: str | Path | None = None,
+    set: dict[str, Any] | None = None,  # noqa: A002 - named like the option
+    **fields: Any,
+) -> dict[str, Known]:
     """
     Derive every number of a scenario; arguments are those of `load`.
 
@@ -113,7 +128,7 @@ def explain(scenario: str | Path | None = None, **given: Any) -> dict[str, Known
     >>> made["ring.hop_bytes"].formula.equation
     'U = B n g (d_k + d_v) e'
     """
-    return explained(load(scenario, **given))
+    return explained(load(scenario, model=model, hardware=hardware, set=set, **fields))
 
 
 def explained(loaded: Loaded) -> dict[str, Known]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringplan.checks import Finding, findings, judged_margin
 from ringplan.estimation.core import estimate
+from ringplan.feasibility import legal_cp
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -46,42 +47,54 @@ def assess(scenario: Scenario) -> Assessment:
     return Assessment(scenario, made, found, _summary(scenario, made, found))
 
 
-def cp_window(made: Estimate) -> tuple[int, int] | None:
-    """Context-parallel sizes that both fit and hide; None if there are none or no ring."""
+def cp_window(scenario: Scenario, made: Estimate) -> tuple[int, int] | None:
+    """Smallest and largest legal size that fits and hides; None if there is none, or no ring."""
     least, most = made.memory.min_cp_size, made.ring.max_cp_size
-    if least is None or most is None or least > most:
+    if least is None or most is None:
         return None
-    return least, most
+    low, high = legal_cp(scenario, least, up=True), legal_cp(scenario, most, up=False)
+    return (low, high) if low is not None and high is not None and low <= high else None
 
 
 def _summary(scenario: Scenario, made: Estimate, found: tuple[Finding, ...]) -> Summary:
-    works = not any(finding.severity == "error" for finding in found)
-    loud = [finding for finding in found if finding.severity != "info"]
+    errors = [finding for finding in found if finding.severity == "error"]
+    loud = errors or [finding for finding in found if finding.severity == "warning"][:1]
     margin = judged_margin(scenario, made)
     return Summary(
-        works=works,
+        works=not errors,
         fits=made.memory.fits is True,
         verdict=made.ring.verdict or "none",
         overlap_margin=margin,
-        cp_sizes=cp_window(made),
-        headline=_headline(made, margin),
-        change=loud[0].hint if loud else "nothing",
+        cp_sizes=cp_window(scenario, made),
+        headline=_headline(scenario, made, errors, margin),
+        change=" and ".join(finding.hint for finding in loud) or "nothing",
     )
 
 
-def _headline(made: Estimate, margin: float | None) -> str:
+def _headline(
+    scenario: Scenario, made: Estimate, errors: list[Finding], margin: float | None
+) -> str:
     rank: Any = made.memory.rank
-    share = rank.total_bytes / rank.capacity_bytes
+    capacity = show(rank.capacity_bytes, "B")
     room = (
-        f"fits ({share:.0%} of {show(rank.capacity_bytes, 'B')})"
+        f"fits ({rank.total_bytes / rank.capacity_bytes:.0%} of {capacity})"
         if made.memory.fits
-        else f"does not fit ({show(rank.total_bytes, 'B')} on {show(rank.capacity_bytes, 'B')})"
+        else f"does not fit ({show(rank.total_bytes, 'B')} on {capacity})"
     )
-    ring = made.ring
-    match ring.verdict:
-        case "none":
-            return f"{room}; no ring"
-        case "exposed":
-            return f"{room}; ring exposed: the schedule does not overlap"
-        case verdict:
-            return f"{room}; ring {verdict}, margin {show(margin or 0, 'x')} over {ring.link}"
+    broken = [finding.message for finding in errors if finding.code != "RP110"]
+    return "; ".join([*broken, room, _exchange(scenario, made, margin)])
+
+
+def _exchange(scenario: Scenario, made: Estimate, margin: float | None) -> str:
+    """How the ranks share the sequence, in half a sentence."""
+    ring, mesh = made.ring, scenario.mesh
+    if mesh.cp_size == 1:
+        return "no ring"
+    if scenario.workload.phase == "decode":
+        stay = made.decode.stationary_kv
+        return f"K/V stationary, exchange {show(stay.time, 's')} a layer and token"
+    if ring.verdict == "none":
+        return f"Ulysses, {show(ring.exposed_time, 's')} of {show(ring.time_forward, 's')} exposed"
+    if ring.verdict == "exposed":
+        return "ring exposed: the schedule does not overlap"
+    return f"ring {ring.verdict}, margin {show(margin or 0, 'x')} over {ring.link}"

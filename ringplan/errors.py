@@ -58,7 +58,9 @@ def nearest(word: str, choices: "list[str] | tuple[str, ...]", *, noun: str = ""
     """
     from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
-    matches = get_close_matches(word.lower(), choices, n=3, cutoff=0.6)
+    small = word.lower()
+    holding = [choice for choice in choices if small and small in choice.lower()]
+    matches = get_close_matches(small, choices, n=3, cutoff=0.6) or holding[:3]
     if matches:
         return f"did you mean {' or '.join(matches)}?"
     more = ", ..." if len(choices) > 12 else ""

@@ -83,9 +83,18 @@ def _tokens(scenario: Scenario) -> Iterator[Reason]:
         yield Reason(
             "RP101",
             f"{new:,} new tokens are not a multiple of {name}",
-            f"pad by {padded - new:,} to --seq-len {work.seq_len + padded - new}",
-            f"pad to a multiple of {multiple}",
+            _padding(scenario, padded - new),
+            f"no: pad to a multiple of {multiple}",
         )
+
+
+def _padding(scenario: Scenario, missing: int) -> str:
+    new = scenario.workload.split[1]
+    pad = f"pad by {missing:,} to --seq-len {scenario.workload.seq_len + missing}"
+    fewer = legal_cp(scenario, scenario.mesh.cp_size, up=False)
+    if missing * 10 > new and fewer is not None:
+        return f"--cp {fewer}"
+    return pad
 
 
 def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
@@ -99,10 +108,12 @@ def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
         hint = f"--tp {min(able, key=lambda t: (abs(t - tp_size), -t))}"
         if heads % tp_size:
             what, brief = f"does not divide {heads} query heads", f"{heads} heads"
-            yield Reason("RP102", f"tp_size={tp_size} {what}", hint, f"{brief} over tp {tp_size}")
+            yield Reason(
+                "RP102", f"tp_size={tp_size} {what}", hint, f"no: {brief} over tp {tp_size}"
+            )
         else:
             what = f"neither divides {groups} KV heads nor is a multiple of them"
-            brief = f"{groups} KV heads over tp {tp_size}"
+            brief = f"no: {groups} KV heads over tp {tp_size}"
             yield Reason("RP103", f"tp_size={tp_size} {what}", hint, brief)
 
 
@@ -131,14 +142,14 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
                 f" (tp_size x ulysses_size = {mesh.tp_size * mesh.ulysses_size}"
                 f" over {kind.num_attention_heads} heads)",
                 hint,
-                f"{heads} heads a rank",
+                f"no: {heads} heads by {mesh.ulysses_size}",
             )
         elif groups % mesh.ulysses_size:
             yield Reason(
                 "RP105",
                 f"ulysses_size={mesh.ulysses_size} does not divide the {groups} KV heads of a rank",
                 hint,
-                f"{groups} KV heads a rank" if groups > 1 else "1 KV head a rank",
+                f"no: {groups} KV head{'s' * (groups > 1)} by {mesh.ulysses_size}",
             )
 
 

@@ -32,7 +32,9 @@ _QUANTITY: Final = re.compile(
     r"\s*(?P<number>[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*",
     re.IGNORECASE,
 )
-_TOKENS: Final = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.IGNORECASE)
+_TOKENS: Final = re.compile(
+    r"(?P<number>\d{1,3}(,\d{3})+|\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.IGNORECASE
+)
 _TOKEN_FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 MAX_TOKENS: Final = 2**40
 #: Counts, which people read without a prefix.
@@ -69,7 +71,10 @@ def parse(text: str, dimension: str) -> float:
         raise UnitError(f"{given} is not a number with a unit", hint=example)
     if match["unit"] is None:
         raise UnitError(f"{given} has no unit", hint=example)
-    one = Quantity(f"1 {match['unit']}", binary=True)
+    try:
+        one = Quantity(f"1 {match['unit']}", binary=True)
+    except ValueError as error:
+        raise UnitError(f"{given} is not in {dimension}", hint=example) from error
     factor = DIMENSIONS[dimension].get(one.units)
     if factor is None:
         raise UnitError(f"{given} is not in {dimension}", hint=example)
@@ -83,7 +88,7 @@ def parse(text: str, dimension: str) -> float:
 
 def parse_tokens(text: str) -> int:
     """
-    Read a token count: ``128K`` is 131,072, ``1M`` is 1,048,576, ``1_000_000`` what it says.
+    Read a token count: ``128K`` is 131,072, ``1M`` 1,048,576, ``1_000_000`` what it says.
 
     Raises
     ------
@@ -103,7 +108,10 @@ def parse_tokens(text: str) -> int:
             f"{quote(text)} is not a token count",
             hint="write 131072, 1_000_000, 128K (131,072) or 1M (1,048,576)",
         )
-    digits, factor = match["number"].replace("_", ""), _TOKEN_FACTORS[match["suffix"].upper()]
+    digits, factor = (
+        match["number"].replace("_", "").replace(",", ""),
+        _TOKEN_FACTORS[match["suffix"].upper()],
+    )
     value = float(digits) * factor if "." in digits else int(digits) * factor
     if value != int(value):
         raise UnitError(f"{quote(text)} is not a whole number of tokens", hint="write an integer")

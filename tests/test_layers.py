@@ -23,7 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "io": {"errors", "units", "specs"},
     "estimation": {"costs", "specs", "errors", "units", "feasibility"},
     "checks": {"estimation", "feasibility", "specs", "costs", "units"},
-    "assess": {"checks", "estimation", "specs", "units"},
+    "assess": {"feasibility", "checks", "estimation", "specs", "units"},
     "render": {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "checks", "assess",
     },

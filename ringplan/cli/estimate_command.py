@@ -28,6 +28,9 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+_SUFFIXES = {".json": Format.JSON, ".md": Format.MARKDOWN, ".csv": Format.CSV}
+
+
 def run(
     scenario: Annotated[
         Path | None,
@@ -78,8 +81,9 @@ def run(
         typer.Option("--set", metavar="PATH=VALUE", help="Any value by its path; repeat it."),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="How to print the result.")
-    ] = Format.TABLE,
+        Format | None,
+        typer.Option("--format", help="How to print; table, or what --output's name ends in."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")
     ] = None,
@@ -123,6 +127,8 @@ def run(
     }
     loaded = load(scenario, sets=set_ or (), flags=flags)
     assessment = assess(loaded.scenario)
+    if format_ is None:
+        format_ = _SUFFIXES.get(output.suffix if output else "", Format.TABLE)
     derivations = None if explain is None else _derivations(loaded, assessment, explain)
     if format_ is Format.TABLE:
         _tables(assessment, derivations, explain, output, timeline=timeline)
@@ -206,7 +212,10 @@ def _text(
             return documents.to_csv(assessment)
         case _:
             head = [f"# {sections.headline(assessment)}", "", sections.subtitle(assessment)]
-            parts = sections.sections(assessment, timeline=timeline)
+            parts = [
+                *sections.sections(assessment, timeline=timeline),
+                sections.given(loaded.inputs()),
+            ]
             text = documents.to_markdown(
                 [(p.title, p.columns, p.rows, p.note) for p in parts], head
             )

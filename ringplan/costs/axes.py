@@ -95,15 +95,15 @@ def shard_collective_bytes(*, group_size: Number, gathered_bytes: Number, passes
     return divide((group_size - 1) * gathered_bytes * passes, group_size)
 
 
-@formula(equation="passes (N - 1)", unit="1", scope="rank, pass", source="ring algorithm")
-def shard_collective_latencies(*, group_size: Number, passes: Number) -> Number:
+@formula(equation="L passes (N - 1)", unit="1", scope="rank, pass", source="ring algorithm")
+def shard_collective_latencies(*, layers: Number, group_size: Number, passes: Number) -> Number:
     """
-    Hops, one after another, of all-gathers and reduce-scatters.
+    Hops, one after another, of all-gathers and reduce-scatters, one a layer.
 
-    >>> shard_collective_latencies(group_size=8, passes=2)
+    >>> shard_collective_latencies(layers=1, group_size=8, passes=2)
     14
     """
-    return passes * (group_size - 1)
+    return layers * passes * (group_size - 1)
 
 
 @formula(

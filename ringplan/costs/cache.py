@@ -169,6 +169,24 @@ def zigzag_window_tokens(*, window: Number, block_tokens: Number, seq_len: Numbe
 
 
 @formula(
+    equation="min(n, q + held)",
+    unit="token",
+    scope="rank, sequence, layer",
+    source="the new tokens, and what the window keeps of the cached ones",
+)
+def window_block_tokens(
+    *, block_tokens: Number, query_tokens: Number, window_tokens: Number
+) -> Number:
+    """
+    Tokens of one rank that a sliding-window layer has keys for when some are cached.
+
+    >>> window_block_tokens(block_tokens=100, query_tokens=8, window_tokens=16)
+    24
+    """
+    return minimum(block_tokens, query_tokens + window_tokens)
+
+
+@formula(
     equation="B sum over kinds of L n z e",
     unit="B",
     scope="rank",

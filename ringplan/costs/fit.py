@@ -56,25 +56,31 @@ def min_cp_size(
 
 
 @formula(
-    equation="floor((M - (t - kv)) B S / kv)",
+    equation="dp floor((M - (t - kv)) B S / kv)",
     unit="token",
-    scope="replica",
+    scope="job",
     source="what is left beside everything else, in sequences of this length",
 )
 def kv_tokens(
-    *, capacity: Number, total: Number, rank_kv: Number, batch_size: Number, seq_len: Number
+    *,
+    capacity: Number,
+    total: Number,
+    rank_kv: Number,
+    dp_size: Number,
+    batch_size: Number,
+    seq_len: Number,
 ) -> Number:
     """
-    Tokens of context that the free memory of a replica holds, windows of every sequence included.
+    Tokens of context that the free memory of the job holds, windows of every sequence included.
 
-    >>> kv_tokens(capacity=100, total=60, rank_kv=20, batch_size=1, seq_len=40)
+    >>> kv_tokens(capacity=100, total=60, rank_kv=20, dp_size=1, batch_size=1, seq_len=40)
     120
     """
     free = maximum(capacity - (total - rank_kv), 0)
-    return floor(ratio(free * batch_size * seq_len, rank_kv, otherwise=0))
+    return dp_size * floor(ratio(free * batch_size * seq_len, rank_kv, otherwise=0))
 
 
-@formula(equation="tokens / S", unit="1", scope="replica", source="definition")
+@formula(equation="tokens / S", unit="1", scope="job", source="definition")
 def max_concurrency(*, kv_tokens: Number, seq_len: Number) -> Number:
     """
     Sequences of this context that fit at once.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ringplan.costs.formula import formula
 from ringplan.costs.numeric import Number, divide, maximum, minimum
 
-COUNTED = "counted; the NumPy ring is the witness"
+COUNTED = "counted; tests enumerate the pairs"
 
 
 @formula(equation="pairs = q n", unit="pair", scope="rank, sequence, layer, step", source=COUNTED)
@@ -62,20 +62,23 @@ def zigzag_pairs(*, query_tokens: Number, block_tokens: Number) -> Number:
 
 
 @formula(
-    equation="min(pairs, q v - v (v - 1) / 2), v = min(w, q)",
+    equation="min(pairs, q min(w, n) - v (v - 1) / 2), v = min(w, q)",
     unit="pair",
     scope="rank, sequence, layer, step",
     source="counted for contiguous blocks, a bound for the others",
 )
-def window_first_pairs(*, pairs: Number, query_tokens: Number, window: Number) -> Number:
+def window_first_pairs(
+    *, pairs: Number, query_tokens: Number, block_tokens: Number, window: Number
+) -> Number:
     """
     Pairs of step 0 in a sliding-window layer, at most.
 
-    >>> window_first_pairs(pairs=10, query_tokens=4, window=2)
+    >>> window_first_pairs(pairs=10, query_tokens=4, block_tokens=4, window=2)
     7
     """
     seen = minimum(window, query_tokens)
-    return minimum(pairs, query_tokens * seen - seen * (seen - 1) // 2)
+    reach = query_tokens * minimum(window, block_tokens)
+    return minimum(pairs, reach - seen * (seen - 1) // 2)
 
 
 @formula(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @formula(
-    equation="k U + B h n u/u (4 d_v + 8)",
+    equation="k U + B q h/u (4 d_v + 8)",
     unit="B",
     scope="rank, layer",
     source="visiting and arriving K/V, running output and statistics in fp32",
@@ -162,42 +162,56 @@ def logits_bytes(
 
 
 @formula(
-    equation="sum over classes of parameters x share",
+    equation="replicated + tensor/T + sum over kinds of kv ceil(G/T)/G",
     unit="1",
     scope="rank",
-    source="the model's tensor list: tensor-parallel slices, at least one KV head, experts spread",
+    source="the model's tensor list: tensor-parallel slices, of K and V at least one head",
 )
-def rank_parameters(
+def dense_parameters(
     *,
     replicated: Number,
     tensor: Number,
     kv: Sequence[Number],
-    expert: Number,
     tp_size: Number,
-    ep_size: Number,
     num_key_value_heads: Sequence[Number],
 ) -> Number:
     """
-    Parameters on one rank of a stage, before any ZeRO sharding.
+    Parameters on one rank of a stage but for routed experts, before any ZeRO sharding.
 
-    >>> rank_parameters(
-    ...     replicated=10, tensor=80, kv=(16,), expert=160, tp_size=8, ep_size=2,
-    ...     num_key_value_heads=(4,)
+    >>> dense_parameters(
+    ...     replicated=10, tensor=80, kv=(16,), tp_size=8, num_key_value_heads=(4,)
     ... )
-    34
+    24
     """
     slices = sum(
         divide(parameters * ceil_div(heads, tp_size), heads)
         for parameters, heads in zip(kv, num_key_value_heads, strict=True)
     )
-    return replicated + divide(tensor, tp_size) + slices + divide(expert, tp_size * ep_size)
+    return replicated + divide(tensor, tp_size) + slices
 
 
 @formula(
-    equation="(q e_q + (a - q) e_16) / N_zero",
+    equation="expert / (T E)",
+    unit="1",
+    scope="rank",
+    source="expert-parallel ranks hold whole experts, tensor-parallel ranks slices of them",
+)
+def expert_parameters(*, expert: Number, tp_size: Number, ep_size: Number) -> Number:
+    """
+    Parameters of routed experts on one rank of a stage, before any ZeRO sharding.
+
+    >>> expert_parameters(expert=160, tp_size=8, ep_size=2)
+    10
+    """
+    return divide(expert, tp_size * ep_size)
+
+
+@formula(
+    equation="(q e_q + a e_16) / N_zero",
     unit="B",
     scope="rank",
-    source="quantised weights, the rest in 16 bits; ZeRO stage 3 shards them over dp x cp",
+    source="quantised weights, the rest in 16 bits; ZeRO stage 3 shards them over dp x cp, experts "
+    "over dp x cp / ep",
 )
 def weights_bytes(
     *,
@@ -208,7 +222,7 @@ def weights_bytes(
     shards: Number,
 ) -> Number:
     """
-    Bytes of the weights on one rank.
+    Bytes of the weights of one class, dense or expert, on one rank.
 
     >>> weights_bytes(
     ...     quantized=100, unquantized=10, quantized_bytes=1, unquantized_bytes=2, shards=1
@@ -216,6 +230,17 @@ def weights_bytes(
     120
     """
     return divide(quantized * quantized_bytes + unquantized * unquantized_bytes, shards)
+
+
+@formula(equation="q + a", unit="1", scope="rank", source="definition")
+def total_parameters(*, quantized: Number, unquantized: Number) -> Number:
+    """
+    Parameters of both formats.
+
+    >>> total_parameters(quantized=1, unquantized=2)
+    3
+    """
+    return quantized + unquantized
 
 
 @formula(
@@ -278,3 +303,41 @@ def swapped_bytes(*, total: Number, old: Number, new: Number) -> Number:
     120
     """
     return total - old + new
+
+
+@formula(equation="sum of the parts", unit="B", scope="rank", source="counted")
+def rank_total(
+    *,
+    weights_bytes: Number,
+    kv_bytes: Number,
+    activation_bytes: Number,
+    logits_bytes: Number,
+    ring_buffer_bytes: Number,
+    gradient_bytes: Number,
+    optimizer_bytes: Number,
+    overhead_bytes: Number,
+) -> Number:
+    """
+    Bytes of everything on one rank.
+
+    >>> rank_total(
+    ...     weights_bytes=1, kv_bytes=2, activation_bytes=3, logits_bytes=4, ring_buffer_bytes=5,
+    ...     gradient_bytes=6, optimizer_bytes=7, overhead_bytes=8
+    ... )
+    36
+    """
+    model = weights_bytes + kv_bytes + activation_bytes + logits_bytes + ring_buffer_bytes
+    return model + gradient_bytes + optimizer_bytes + overhead_bytes
+
+
+@formula(
+    equation="M = limit x M_driver", unit="B", scope="rank", source="what an engine may use of it"
+)
+def usable_bytes(*, capacity: Number, utilization: Number) -> Number:
+    """
+    Bytes of the device's memory that may be used.
+
+    >>> usable_bytes(capacity=80, utilization=0.5)
+    40.0
+    """
+    return capacity * utilization

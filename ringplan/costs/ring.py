@@ -10,6 +10,7 @@ from ringplan.costs.numeric import (
     floor,
     interpolation,
     maximum,
+    minimum,
     smallest,
     sqrt,
     where,
@@ -334,19 +335,36 @@ def min_block_tokens_ideal(
 
 
 @formula(
-    equation="max(1, floor(S / n_min))",
+    equation="u floor(S / n_out / u) if that leaves the domain, else u floor(min(S / n_in, D) / u)",
     unit="rank",
     scope="job",
-    source="a block of at least n_min tokens; one rank has no hop to hide",
+    source="blocks of at least n_min tokens on the link that a ring of this size uses",
 )
-def max_cp_size(*, seq_len: Number, min_block_tokens: Number, ulysses_size: Number) -> Number:
+def max_cp_size(
+    *,
+    seq_len: Number,
+    min_block_inside: Number,
+    min_block_outside: Number,
+    inside_ranks: Number,
+    ulysses_size: Number,
+) -> Number:
     """
-    Largest context-parallel size whose blocks still hide their transfer.
+    Largest context-parallel size whose blocks still hide their transfer; at least one rank a ring.
 
-    >>> max_cp_size(seq_len=1048576, min_block_tokens=8000, ulysses_size=1)
-    131
+    >>> max_cp_size(
+    ...     seq_len=131072, min_block_inside=1000, min_block_outside=8000, inside_ranks=8,
+    ...     ulysses_size=1
+    ... )
+    16
+    >>> max_cp_size(
+    ...     seq_len=131072, min_block_inside=1000, min_block_outside=50000, inside_ranks=8,
+    ...     ulysses_size=1
+    ... )
+    8
     """
-    return maximum(floor(seq_len / min_block_tokens / ulysses_size), 1) * ulysses_size
+    outside = floor(seq_len / min_block_outside / ulysses_size) * ulysses_size
+    inside = floor(minimum(seq_len / min_block_inside, inside_ranks) / ulysses_size) * ulysses_size
+    return maximum(where(outside > inside_ranks, outside, inside), ulysses_size)
 
 
 @formula(

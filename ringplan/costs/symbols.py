@@ -31,10 +31,12 @@ query_tokens | q | token | new tokens on one rank
 tokens | n | token | tokens
 chunk_tokens | - | token | tokens of a contiguous piece on one rank
 window | w | token | tokens that a sliding-window layer sees
+window_tokens | held | token | tokens of the window on one rank
 windows | w | token | sliding windows, 0 for none, by kind of layer
 multiple | m | token | new tokens must be a multiple of this
 granule | m | token | a block must be a multiple of this
-min_block_tokens | n_min | token | smallest block that hides its transfer
+min_block_inside | n_in | token | smallest hidden block on the link inside the domain
+min_block_outside | n_out | token | smallest hidden block on the link between domains
 kv_tokens | - | token | tokens of cache that fit
 batch_size | B | 1 | sequences in the pass
 layers | L | layer | layers, by kind where there are several
@@ -62,6 +64,7 @@ dp_size | dp | rank | data-parallel replicas
 ep_size | E | rank | expert-parallel ranks
 world_size | world | rank | ranks of the job
 group_size | k | rank | ranks of one group
+inside_ranks | D | rank | context ranks that fit into one domain
 inner_ranks | - | rank | ranks on the axes inside this one
 span | s | rank | consecutive ranks a group is spread over
 domain_size | D | rank | ranks that share the scale-up fabric
@@ -91,7 +94,7 @@ partial_bytes | e_p | B | bytes of one element of a partial output
 statistic_bytes | - | B | bytes of the statistics of one head
 hop_bytes | U | B | bytes of one hop
 kv_bytes | U_kv | B | bytes of keys and values
-gradient_bytes | U_dkv | B | bytes of the gradients of keys and values
+gradient_bytes | U_dkv | B | bytes of gradients, of keys and values or of all parameters
 shard_bytes | U | B | bytes of one rank's share
 ring_bytes | - | B | bytes that the ring sends
 ulysses_bytes | - | B | bytes that the exchange of heads sends
@@ -134,6 +137,13 @@ per_token | k | B | bytes of cache a token
 constant | C | B | bytes of cache that do not grow
 rank_kv | kv | B | bytes of cache on one rank
 parts | - | B | parts of a bill
+weights_bytes | - | B | bytes of the weights
+activation_bytes | - | B | bytes of activations
+logits_bytes | - | B | bytes of the logits
+ring_buffer_bytes | - | B | bytes of the buffers of the ring or the exchange
+optimizer_bytes | - | B | bytes of the optimizer
+overhead_bytes | - | B | bytes of context, communicators and graphs
+utilization | limit | 1 | share of the memory that may be used
 total | t | B | bytes on the fullest rank
 total_here | t | B | bytes on the fullest rank at the answer
 total_beyond | t | B | bytes one legal step beyond the answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import attention, collectives, decode, layout, masks, ring
+from ringplan.costs import attention, cache, collectives, decode, layout, masks, ring
 from ringplan.estimation.numbers import plain
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def shape(x: Numbers, kind: Kind) -> Shape:
     decoding = x.phase == "decode"
     latent = decoding and kind.latent_dim is not None
     ring_size = layout.ring_ranks(cp_size=x.cp_size, ulysses_size=x.ulysses_size)
-    keys = layout.ring_tokens(tokens=x.tokens.block, ulysses_size=x.ulysses_size)
+    keys = layout.ring_tokens(tokens=_block(x, kind), ulysses_size=x.ulysses_size)
     queries = (
         x.tokens.new
         if decoding
@@ -111,9 +111,42 @@ def shape(x: Numbers, kind: Kind) -> Shape:
         else kind.v_head_dim,
         first_pairs=first,
         later_pairs=later,
-        hop_bytes=hop(x.kv_bytes if decoding else x.wire_bytes),
+        hop_bytes=hop(_wire(x, kind)),
         gradient_bytes=hop(x.gradient_wire_bytes),
     )
+
+
+def held_tokens(x: Numbers, kind: Kind) -> Number:
+    """Tokens of the context that a layer caches on the rank that holds most of them."""
+    if kind.window is None:
+        return x.tokens.block
+    if x.partition == "striped":
+        evenly = layout.shard_tokens(tokens=kind.window, cp_size=x.cp_size)
+        return cache.window_tokens(window=evenly, chunk_tokens=x.tokens.block)
+    if x.partition == "zigzag" and x.sizes["ring"] > 1:
+        return cache.zigzag_window_tokens(
+            window=kind.window, block_tokens=x.tokens.block, seq_len=x.tokens.context
+        )
+    return cache.window_tokens(window=kind.window, chunk_tokens=x.tokens.block)
+
+
+def _block(x: Numbers, kind: Kind) -> Number:
+    """Tokens of one rank that the layer has keys and values for."""
+    if kind.window is None or not plain(x.tokens.cached):
+        return x.tokens.block
+    held = held_tokens(x, kind)
+    if x.phase == "decode":
+        return held
+    return cache.window_block_tokens(
+        block_tokens=x.tokens.block, query_tokens=x.tokens.rank, window_tokens=held
+    )
+
+
+def _wire(x: Numbers, kind: Kind) -> Number:
+    """Bytes of an element on the wire: as cached where the cache travels, else as activations."""
+    if x.phase == "decode":
+        return x.kv_bytes
+    return x.wire_bytes if kind.latent_dim is not None else x.cached_wire_bytes
 
 
 def _pairs(
@@ -128,16 +161,18 @@ def _pairs(
         first = masks.diagonal_pairs(**tokens)
         zigzag = masks.zigzag_pairs(**tokens)
         later = {"contiguous": full, "striped": first, "zigzag": zigzag}[x.partition]
-    if kind.window is None:
-        return first, later
-    first = masks.window_first_pairs(pairs=first, query_tokens=queries, window=kind.window)
-    return first, masks.window_later_pairs(
-        pairs=later,
-        first_pairs=first,
-        query_tokens=queries,
-        window=kind.window,
-        ring_size=ring_size,
-    )
+    if kind.window is not None and x.phase != "decode":
+        first = masks.window_first_pairs(
+            pairs=first, query_tokens=queries, block_tokens=keys, window=kind.window
+        )
+        later = masks.window_later_pairs(
+            pairs=later,
+            first_pairs=first,
+            query_tokens=queries,
+            window=kind.window,
+            ring_size=ring_size,
+        )
+    return first, first if x.sizes["ring"] == 1 else later
 
 
 def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False) -> Pass:
@@ -217,7 +252,7 @@ def traffic(
     schedule = device.scenario.schedule
 
     def hops(field: str) -> Number:
-        extra = x.leaf("schedule", getattr(schedule, field))
+        extra = x.leaf(f"schedule.{field}", getattr(schedule, field))
         return ring.ring_hops(ring_size=s.ring_size, extra_hops=extra)
 
     if not backward:
@@ -265,7 +300,7 @@ def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
         transfer_bytes=exchange,
         bandwidth=link.bandwidth,
         latency=link.latency,
-        latencies=x.leaf("schedule", device.scenario.schedule.all_to_alls),
+        latencies=x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls),
     )
 
 
@@ -277,8 +312,12 @@ def margin(
         return None
     if not nominal:
         return ring.overlap_margin(step_time=done.step_time, transfer_time=done.hop_time)
+    step = attention.compute_time(flops=done.flops, flops_per_second=device.peak)
+    if device.x.phase == "decode":
+        read = device.read_time(message, nominal=True)
+        step = decode.roofline_time(compute_time=step, memory_time=read)
     return ring.overlap_margin(
-        step_time=attention.compute_time(flops=done.flops, flops_per_second=device.peak),
+        step_time=step,
         transfer_time=ring.transfer_time(
             transfer_bytes=message,
             bandwidth=link.nominal,

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import fit
-from ringplan.estimation.memory import rank_memory
+from ringplan.estimation.memory import fullest_rank, rank_memory
 from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS
 
@@ -54,7 +54,7 @@ def last_that_holds(holds: Callable[[int], bool], guess: int, limit: int) -> int
 
 def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> dict[str, Any]:
     """
-    Answer the inverse questions for the stage of the fullest rank.
+    Answer the inverse questions; every stage must fit.
 
     Parameters
     ----------
@@ -65,15 +65,12 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     multiple
         Tokens by which a legal context grows.
     """
-    stage = next(each for each in x.stages if each.number == bill.stage)
-    capacity = bill.capacity_bytes
-
     totals: dict[tuple[Any, ...], Number] = {}
 
     def total(changed: Numbers) -> Number:
         key = (plain(changed.tokens.new), plain(changed.tokens.cached), plain(changed.cp_size))
         if key not in totals:
-            totals[key] = rank_memory(changed, scenario, stage).total_bytes
+            totals[key] = fullest_rank(changed, scenario).total_bytes
         return totals[key]
 
     found = {
@@ -82,20 +79,27 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     }
     if x.phase == "train":
         return found | {"kv_tokens": None, "max_concurrency": None}
-    tokens = fit.kv_tokens(
-        capacity=capacity,
-        total=bill.total_bytes,
-        rank_kv=bill.kv_bytes,
-        batch_size=x.batch_size,
-        seq_len=x.tokens.context,
-    )
+    tokens = min((_kv_tokens(x, rank_memory(x, scenario, each)) for each in x.stages), key=plain)
     concurrency = fit.max_concurrency(kv_tokens=tokens, seq_len=x.tokens.context)
     return found | {"kv_tokens": tokens, "max_concurrency": concurrency}
 
 
+def _kv_tokens(x: Numbers, bill: RankMemory) -> Number:
+    """Tokens of context that the ranks of one stage have room for."""
+    return fit.kv_tokens(
+        capacity=bill.capacity_bytes,
+        total=bill.total_bytes,
+        rank_kv=bill.kv_bytes,
+        dp_size=x.dp_size,
+        batch_size=x.batch_size,
+        seq_len=x.tokens.context,
+    )
+
+
 def _max_seq_len(
     x: Numbers, bill: RankMemory, multiple: int, total: Callable[[Numbers], Number]
-) -> Number:
+) -> Number | None:
+    """Search the longest context; None where memory does not bound it."""
     capacity = plain(bill.capacity_bytes)
     decoding = x.phase == "decode"
     varied, fixed = x.tokens.new, x.tokens.cached
@@ -113,6 +117,8 @@ def _max_seq_len(
     best = last_that_holds(
         lambda steps: plain(total(at(steps, "searched"))) <= capacity, guess, MAX_TOKENS // step
     )
+    if best == MAX_TOKENS // step:
+        return None
     return fit.max_seq_len(
         seq_len=x.leaf.derived("seq_len", best * step + plain(fixed) if best else 0, "searched"),
         total_here=total(at(best, "the longest that fits")),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import axes, collectives, memory, ring
 from ringplan.estimation.attention import ulysses_exchange, ulysses_time
+from ringplan.estimation.memory import GRADIENTS, gradients, weights
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import Communication
 
@@ -16,12 +17,9 @@ if TYPE_CHECKING:
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Numbers, Stage
-    from ringplan.estimation.results import RankMemory
 
 
-def communication(
-    x: Numbers, device: Device, layers: Sequence[Layer], bill: RankMemory
-) -> tuple[Communication, ...]:
+def communication(x: Numbers, device: Device, layers: Sequence[Layer]) -> tuple[Communication, ...]:
     """List the axes that have more than one rank, the context axes first."""
     stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
     rows = [
@@ -30,7 +28,7 @@ def communication(
         _tensor(x, device, stage),
         _experts(x, device, stage),
         _pipeline(x, device),
-        *_replicas(x, device, bill),
+        *_replicas(x, device, stage),
     ]
     return tuple(row for row in rows if row is not None)
 
@@ -88,7 +86,7 @@ def _ulysses(
     time = ring.time_of_layers(
         layers=counts, layer_time=tuple(each for each in times if each is not None)
     )
-    rounds = x.leaf("schedule", device.scenario.schedule.all_to_alls)
+    rounds = x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls)
     return Communication(
         axis="ulysses",
         link=device.link(x, "ulysses").name,
@@ -108,8 +106,10 @@ def _row(
     sent: Number,
     latencies: Number,
     exposed: bool,
+    collective: bool = True,
+    group_size: int | None = None,
 ) -> Communication:
-    link = device.link(x, *over, collective=True)
+    link = device.link(x, *over, collective=collective, group_size=group_size)
     time = collectives.collective_time(
         transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
     )
@@ -160,7 +160,16 @@ def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
     )
     latencies = axes.expert_parallel_latencies(layers=layers, passes=passes(x))
     group = ("ulysses", "ring", "dp")
-    return _row(x, device, "ep", group, sent=sent, latencies=latencies, exposed=True)
+    return _row(
+        x,
+        device,
+        "ep",
+        group,
+        sent=sent,
+        latencies=latencies,
+        exposed=True,
+        group_size=device.scenario.mesh.ep_size,
+    )
 
 
 def _pipeline(x: Numbers, device: Device) -> Communication | None:
@@ -174,34 +183,44 @@ def _pipeline(x: Numbers, device: Device) -> Communication | None:
         element_bytes=x.activation_bytes,
         passes=passes(x),
     )
-    return _row(x, device, "pp", ("pp",), sent=sent, latencies=passes(x), exposed=True)
+    return _row(
+        x, device, "pp", ("pp",), sent=sent, latencies=passes(x), exposed=True, collective=False
+    )
 
 
-def _replicas(x: Numbers, device: Device, bill: RankMemory) -> list[Communication]:
+def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:
     """Parameters under ZeRO-3, and gradients, over data and context ranks."""
     mesh = device.scenario.mesh
-    group = ("ulysses", "ring", "dp")
     ranks = mesh.dp_size * mesh.cp_size
     if ranks == 1:
         return []
-    size = x.leaf.derived("group_size", ranks, "dp x cp")
+    one = x.leaf.derived("shards", 1, "before ZeRO")
+    groups = (
+        x.leaf.derived("group_size", ranks, "dp x cp"),
+        x.leaf.derived("group_size", ranks // mesh.ep_size, "dp x cp / ep"),
+    )
 
-    def row(axis: str, gathered: Number, times: int, why: str) -> Communication:
+    def row(axis: str, whole: tuple[Number, Number], times: int, why: str) -> Communication:
         moved = x.leaf.derived("passes", times, why)
-        sent = axes.shard_collective_bytes(group_size=size, gathered_bytes=gathered, passes=moved)
-        latencies = axes.shard_collective_latencies(group_size=size, passes=moved)
-        return _row(x, device, axis, group, sent=sent, latencies=latencies, exposed=False)
+        sent = tuple(
+            axes.shard_collective_bytes(group_size=size, gathered_bytes=each, passes=moved)
+            for size, each in zip(groups, whole, strict=True)
+        )
+        latencies = axes.shard_collective_latencies(
+            layers=memory.total_layers(layers=stage.layers), group_size=groups[0], passes=moved
+        )
+        over = ("ulysses", "ring", "dp")
+        total = memory.total_bytes(parts=sent)
+        return _row(x, device, axis, over, sent=total, latencies=latencies, exposed=False)
 
     rows = []
     training = x.phase == "train"
     if mesh.zero_stage == 3:
-        whole = memory.whole_bytes(shard_bytes=bill.weights_bytes, shards=size)
-        rows.append(row("fsdp", whole, 2 if training else 1, "gathered for each direction"))
+        times = 2 if training else 1
+        rows.append(row("fsdp", weights(x, stage, (one, one)), times, "gathered each direction"))
     if training:
-        shards = x.leaf.derived("shards", ranks if mesh.zero_stage >= 2 else 1, "ZeRO stage")
-        whole = memory.whole_bytes(shard_bytes=bill.gradient_bytes, shards=shards)
+        state = gradients(x, stage, (one, one), *GRADIENTS)
         sharded = mesh.zero_stage == 3
-        rows.append(
-            row("dp", whole, 1 if sharded else 2, "reduce-scatter" if sharded else "all-reduce")
-        )
+        why = "reduce-scatter" if sharded else "all-reduce, or reduce-scatter and all-gather"
+        rows.append(row("dp", state, 1 if sharded else 2, why))
     return rows

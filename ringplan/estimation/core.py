@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import cache, fit, masks, ring
 from ringplan.estimation.alternatives import alternatives
-from ringplan.estimation.attention import HIDDEN, layer, margin, verdict
+from ringplan.estimation.attention import layer, margin, verdict
+from ringplan.estimation.blocks import smallest_blocks
 from ringplan.estimation.capacity import answers
 from ringplan.estimation.communication import communication
 from ringplan.estimation.decode import cached_prefix, decode_step
@@ -62,7 +63,7 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
         ring=_ring(x, dev, layers, missing),
         utilization=_utilization(x),
         alternatives=_alternatives(x, dev, bill, missing),
-        communication=_communication(x, dev, layers, bill, missing),
+        communication=_communication(x, dev, layers, missing),
         decode=decode_step(x, widest.kind, dev),
         cached_prefix=_cached_prefix(x, widest, dev, missing),
         time=_time(missing),
@@ -95,6 +96,8 @@ def _memory(
         element_bytes=x.kv_bytes,
     )
     inverse = answers(x, scenario, bill, token_multiple(scenario))
+    if inverse["max_seq_len"] is None:
+        missing["memory.max_seq_len"] = "memory does not bound it up to 2^40 tokens"
     if inverse["min_cp_size"] is None:
         missing["memory.min_cp_size"] = (
             "no cp_size is enough: weights and training state are not cut by context parallelism"
@@ -223,62 +226,7 @@ def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) ->
                 "in decode compute and transfer both grow with the block: no block hides the ring"
             )
         return fields
-    return fields | _smallest_blocks(x, dev, widest)
-
-
-def _smallest_blocks(x: Numbers, dev: Device, widest: Layer) -> dict[str, Number]:
-    kind, s = widest.kind, widest.shape
-    link = dev.link(x, "ring")
-    balanced = x.causal and x.partition != "contiguous"
-    why = f"workload.causal={x.causal}, mesh.partition={x.partition}"
-    visible = masks.visible_share(
-        new_tokens=x.tokens.new,
-        seq_len=x.tokens.context,
-        mask_share=x.leaf.derived("mask_share", 0.5 if balanced else 1, why),
-    )
-    common: dict[str, Number] = {
-        "batch_size": x.batch_size,
-        "num_heads": s.num_heads,
-        "head_dim": kind.head_dim,
-        "v_head_dim": kind.v_head_dim,
-        "visible_share": visible,
-        "ulysses_size": x.ulysses_size,
-        "wire_bytes_per_token": ring.wire_bytes_per_token(
-            num_kv_heads=s.num_kv_heads,
-            head_dim=kind.head_dim,
-            v_head_dim=kind.v_head_dim,
-            element_bytes=x.wire_bytes,
-            ulysses_size=x.ulysses_size,
-        ),
-        "bandwidth": link.bandwidth,
-        "latency": link.latency,
-    }
-    diagonal = 0.5 if balanced and x.partition == "striped" else 0
-
-    def smallest(wanted: float, name: str) -> Number:
-        return ring.min_block_tokens(
-            margin=x.leaf.derived("margin", wanted, name),
-            granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, why),
-            diagonal_share=x.leaf.derived("diagonal_share", diagonal, why),
-            new_tokens=x.tokens.new,
-            seq_len=x.tokens.context,
-            peak=dev.peak,
-            sizes=dev.forward.sizes,
-            shares=dev.forward.shares,
-            **common,
-        )
-
-    hidden = smallest(HIDDEN, "a margin of 1.25 counts as hidden")
-    return {
-        "min_block_tokens": smallest(1, "the transfer just fits"),
-        "min_block_tokens_hidden": hidden,
-        "min_block_tokens_ideal": ring.min_block_tokens_ideal(
-            flops_per_second=dev.flops_per_second(s.query_tokens), **common
-        ),
-        "max_cp_size": ring.max_cp_size(
-            seq_len=x.tokens.context, min_block_tokens=hidden, ulysses_size=x.ulysses_size
-        ),
-    }
+    return fields | smallest_blocks(x, dev, widest)
 
 
 def _utilization(x: Numbers) -> Utilization:
@@ -311,10 +259,8 @@ def _alternatives(x: Numbers, dev: Device, bill: Any, missing: dict[str, str]) -
     return rows
 
 
-def _communication(
-    x: Numbers, dev: Device, layers: list[Layer], bill: Any, missing: dict[str, str]
-) -> Any:
-    rows = communication(x, dev, layers, bill)
+def _communication(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str]) -> Any:
+    rows = communication(x, dev, layers)
     for row in rows:
         if row.exposed_time is None:
             missing[f"communication[{row.label}].exposed_time"] = (

@@ -41,7 +41,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
         cp_size=x.cp_size,
     )
     latencies = decode.decode_latencies(
-        latencies=leaf("schedule", schedule.decode_latencies), cp_size=x.cp_size
+        latencies=leaf("schedule.decode_latencies", schedule.decode_latencies), cp_size=x.cp_size
     )
     read = device.read_time(shard)
     if plain(x.cp_size) == 1:

@@ -50,16 +50,21 @@ class Device(NamedTuple):
             ),
         )
 
-    def read_time(self, read_bytes: Number) -> Number:
-        """Time to read something from the device's memory."""
+    def read_time(self, read_bytes: Number, *, nominal: bool = False) -> Number:
+        """Time to read something from the device's memory, at the achieved or the nominal rate."""
         leaf, profile = self.x.leaf, self.profile
+        share = leaf("hardware.efficiency.memory", profile.efficiency.memory)
+        if nominal:
+            share = leaf.derived("efficiency", 1, "nominal rate")
         return decode.memory_read_time(
             read_bytes=read_bytes,
             bandwidth=leaf("hardware.memory.bandwidth", profile.memory.bandwidth),
-            efficiency=leaf("hardware.efficiency.memory", profile.efficiency.memory),
+            efficiency=share,
         )
 
-    def link(self, x: Numbers, *axes: str, collective: bool = False) -> Link:
+    def link(
+        self, x: Numbers, *axes: str, collective: bool = False, group_size: int | None = None
+    ) -> Link:
         """
         Find the link that paces the groups spread over some axes of the mesh.
 
@@ -72,19 +77,48 @@ class Device(NamedTuple):
         collective
             Whether a rank talks to its whole group at once, over all its links, rather than to
             one neighbour.
+        group_size
+            Ranks of a group that does not fill its axes.
         """
-        key = (*x.sizes.values(), axes, collective)
+        size = group_size or math.prod(x.sizes[axis] for axis in axes)
+        key = (*x.sizes.values(), axes, collective, size)
         if key not in self.links:
-            self.links[key] = self._link(x, axes, collective=collective)
+            self.links[key] = self._link(x, axes, size, collective=collective)
         return self.links[key]
 
-    def _link(self, x: Numbers, axes: tuple[str, ...], *, collective: bool) -> Link:
-        size = math.prod(x.sizes[axis] for axis in axes)
-        inside = self._inside(x, axes, size)
+    def _link(self, x: Numbers, axes: tuple[str, ...], size: int, *, collective: bool) -> Link:
+        found = self._of(x, self._inside(x, axes, size), f"the {' x '.join(axes)} axis")
+        up = self.profile.scale_up.bandwidth_per_direction
+        torus = self.profile.scale_up.topology.startswith("torus")  # one link, to be safe
+        if not collective or found.name == "scale_out" or up is None or torus:
+            return found
+        nominal = layout.mesh_bandwidth(
+            bandwidth=x.leaf("hardware.scale_up.bandwidth_per_direction", up),
+            pair_bandwidth=found.nominal,
+            group_size=x.leaf.derived("group_size", size, f"ranks on {' x '.join(axes)}"),
+        )
+        share = x.leaf("hardware.efficiency.scale_up", self.profile.efficiency.scale_up)
+        achieved = layout.achieved_bandwidth(bandwidth=nominal, efficiency=share)
+        return found._replace(nominal=nominal, bandwidth=achieved)
+
+    def hop_link(self, x: Numbers, *, inside: bool) -> Link | None:
+        """Return the link of a ring that stays inside the domain, or of one that leaves it."""
+        up, out = self.profile.scale_up, self.profile.scale_out
+        needed = (
+            (up.pair_bandwidth_per_direction, up.latency)
+            if inside
+            else (out.bandwidth_per_direction, out.latency)
+        )
+        if None in needed:
+            return None
+        flag = x.leaf.derived("inside", int(inside), "1 for a ring inside the domain")
+        return self._of(x, flag, "the ring")
+
+    def _of(self, x: Numbers, inside: Number, what: str) -> Link:
+        """Rates of the link inside the domain, or of the one between domains."""
         name = "scale_up" if plain(inside) else "scale_out"
         up, out = self.profile.scale_up, self.profile.scale_out
         shares = self.profile.efficiency
-        leaf = x.leaf
 
         def pick(
             up_path: str, up_value: float | None, out_path: str, out_value: float | None
@@ -92,13 +126,13 @@ class Device(NamedTuple):
             needed, path = (up_value, up_path) if name == "scale_up" else (out_value, out_path)
             if needed is None:
                 raise SpecError(
-                    f"the {' x '.join(axes)} axis needs {path}, which {self.profile.name} lacks",
-                    hint=f'--set {path}="{_EXAMPLE[path.rpartition(".")[2]]}"',
+                    f"{what} needs {path}, which {self.profile.name} lacks",
+                    hint=f'--set {path}="{_EXAMPLE[path.rpartition(".")[2]]}", or what yours has',
                 )
             return layout.of_slowest_link(
                 inside=inside,
-                scale_up=leaf(up_path, up_value if up_value is not None else out_value),
-                scale_out=leaf(out_path, out_value if out_value is not None else up_value),
+                scale_up=x.leaf(up_path, up_value if up_value is not None else out_value),
+                scale_out=x.leaf(out_path, out_value if out_value is not None else up_value),
             )
 
         nominal = pick(
@@ -107,26 +141,16 @@ class Device(NamedTuple):
             "hardware.scale_out.bandwidth_per_direction",
             out.bandwidth_per_direction,
         )
-        if collective and name == "scale_up" and up.bandwidth_per_direction is not None:
-            nominal = layout.mesh_bandwidth(
-                bandwidth=leaf(
-                    "hardware.scale_up.bandwidth_per_direction", up.bandwidth_per_direction
-                ),
-                pair_bandwidth=nominal,
-                group_size=leaf.derived("group_size", size, f"ranks on {' x '.join(axes)}"),
-            )
+        share = pick(
+            "hardware.efficiency.scale_up",
+            shares.scale_up,
+            "hardware.efficiency.scale_out",
+            shares.scale_out,
+        )
         return Link(
             name=name,
             nominal=nominal,
-            bandwidth=layout.achieved_bandwidth(
-                bandwidth=nominal,
-                efficiency=pick(
-                    "hardware.efficiency.scale_up",
-                    shares.scale_up,
-                    "hardware.efficiency.scale_out",
-                    shares.scale_out,
-                ),
-            ),
+            bandwidth=layout.achieved_bandwidth(bandwidth=nominal, efficiency=share),
             latency=pick(
                 "hardware.scale_up.latency", up.latency, "hardware.scale_out.latency", out.latency
             ),
@@ -134,12 +158,15 @@ class Device(NamedTuple):
 
     def _inside(self, x: Numbers, axes: tuple[str, ...], size: int) -> Number:
         order = self.scenario.mesh.order
-        outermost = max(order.index(axis) for axis in axes)
-        span = math.prod(x.sizes[axis] for axis in order[: outermost + 1])
+        places = [order.index(axis) for axis in axes]
+        filled = math.prod(x.sizes[axis] for axis in axes)
+        inner = math.prod(x.sizes[axis] for axis in order[: max(places) + 1]) // filled
+        if size != filled:  # the group starts on its innermost axis
+            inner = math.prod(x.sizes[axis] for axis in order[: min(places)])
         why = f"mesh.order is {', '.join(order)}"
         return layout.fits_domain(
             span=layout.group_span(
-                inner_ranks=x.leaf.derived("inner_ranks", span // size, why),
+                inner_ranks=x.leaf.derived("inner_ranks", inner, why),
                 group_size=x.leaf.derived("group_size", size, f"ranks on {' x '.join(axes)}"),
             ),
             domain_size=x.leaf("hardware.scale_up.domain_size", self.profile.scale_up.domain_size),
@@ -148,8 +175,8 @@ class Device(NamedTuple):
 
 
 _EXAMPLE = {
-    "bandwidth_per_direction": "50 GB/s",
-    "pair_bandwidth_per_direction": "50 GB/s",
+    "bandwidth_per_direction": "25 Gb/s",
+    "pair_bandwidth_per_direction": "32 GB/s",
     "latency": "20 us",
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import cache, collectives, layout, memory, ring
-from ringplan.estimation.attention import Shape, exchanged, shape
+from ringplan.costs import cache, collectives, memory, ring
+from ringplan.estimation.attention import Shape, exchanged, held_tokens, shape
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import RankMemory
 
@@ -28,7 +28,7 @@ def fullest_rank(x: Numbers, scenario: Scenario) -> RankMemory:
 
 def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
     """Bill one rank of a stage, part by part."""
-    training = x.phase == "train"
+    training, room = x.phase == "train", scenario.hardware.memory
     parts: dict[str, Number] = {
         "weights_bytes": _weights(x, scenario, stage),
         "kv_bytes": x.leaf.derived(
@@ -39,55 +39,70 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
         "activation_bytes": _activations(x, scenario, stage),
         "logits_bytes": _logits(x, stage),
         "ring_buffer_bytes": buffers(x, scenario),
-        "overhead_bytes": x.leaf("hardware.memory.overhead", scenario.hardware.memory.overhead),
+        "overhead_bytes": x.leaf("hardware.memory.overhead", room.overhead),
         **_training(x, scenario, stage),
     }
     return RankMemory(
         **parts,
-        total_bytes=memory.total_bytes(parts=tuple(parts.values())),
-        capacity_bytes=x.leaf("hardware.memory.capacity", scenario.hardware.memory.capacity),
+        total_bytes=memory.rank_total(**parts),
+        capacity_bytes=memory.usable_bytes(
+            capacity=x.leaf("hardware.memory.capacity", room.capacity),
+            utilization=x.leaf("hardware.memory.utilization", room.utilization),
+        ),
         stage=stage.number,
     )
 
 
-def _parameters(x: Numbers, stage: Stage) -> tuple[Number, Number]:
-    """Quantised and 16-bit parameters on a rank."""
-
-    def share(part: Parameters) -> Number:
-        return memory.rank_parameters(
-            replicated=part.replicated,
-            tensor=part.tensor,
-            kv=part.kv,
-            expert=part.expert,
-            tp_size=x.tp_size,
-            ep_size=x.ep_size,
-            num_key_value_heads=tuple(kind.num_key_value_heads for kind in x.kinds),
-        )
-
-    return share(stage.quantized), share(stage.unquantized)
+def dense_and_experts(x: Numbers, part: Parameters) -> tuple[Number, Number]:
+    """Parameters of one format on a rank: all but routed experts, and those."""
+    dense = memory.dense_parameters(
+        replicated=part.replicated,
+        tensor=part.tensor,
+        kv=part.kv,
+        tp_size=x.tp_size,
+        num_key_value_heads=tuple(kind.num_key_value_heads for kind in x.kinds),
+    )
+    experts = memory.expert_parameters(expert=part.expert, tp_size=x.tp_size, ep_size=x.ep_size)
+    return dense, experts
 
 
-def _shards(x: Numbers, scenario: Scenario, from_stage: int) -> Number:
-    """Ranks over which ZeRO shards something, from a stage on."""
-    zero_stage = scenario.mesh.zero_stage
-    count = plain(x.dp_size) * plain(x.cp_size) if zero_stage >= from_stage else 1
-    return x.leaf.derived("shards", count, f"mesh.zero_stage={zero_stage} over dp x cp")
+def _shards(x: Numbers, scenario: Scenario, from_stage: int) -> tuple[Number, Number]:
+    """Ranks over which ZeRO shards dense parameters and experts, from a stage on."""
+    zero_stage, ep_size = scenario.mesh.zero_stage, scenario.mesh.ep_size
+    ranks = plain(x.dp_size) * plain(x.cp_size) if zero_stage >= from_stage else 1
+    why = f"mesh.zero_stage={zero_stage}"
+    dense = x.leaf.derived("shards", ranks, f"{why} over dp x cp")
+    return dense, x.leaf.derived("shards", max(ranks // ep_size, 1), f"{why} over dp x cp / ep")
 
 
 def _weights(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
-    quantized, unquantized = _parameters(x, stage)
+    shards = _shards(x, scenario, 3)
+    return memory.total_bytes(parts=weights(x, stage, shards))
+
+
+def weights(x: Numbers, stage: Stage, shards: tuple[Number, Number]) -> tuple[Number, Number]:
+    """Bytes of the weights on a rank, dense and experts, each over its shards."""
     sixteen = x.leaf.derived(
         "unquantized_bytes",
         max(2, plain(x.weights_bytes)),
         "embeddings, head, norms and routers stay in 16 bits",
     )
-    return memory.weights_bytes(
-        quantized=quantized,
-        unquantized=unquantized,
-        quantized_bytes=x.weights_bytes,
-        unquantized_bytes=sixteen,
-        shards=_shards(x, scenario, 3),
+    dense, experts = (
+        memory.weights_bytes(
+            quantized=quantized,
+            unquantized=unquantized,
+            quantized_bytes=x.weights_bytes,
+            unquantized_bytes=sixteen,
+            shards=count,
+        )
+        for quantized, unquantized, count in zip(
+            dense_and_experts(x, stage.quantized),
+            dense_and_experts(x, stage.unquantized),
+            shards,
+            strict=True,
+        )
     )
+    return dense, experts
 
 
 def elements_on_rank(kind: Kind) -> Number:
@@ -102,24 +117,10 @@ def elements_on_rank(kind: Kind) -> Number:
 
 
 def _cache(x: Numbers, stage: Stage) -> Number:
-    block = x.tokens.block
-
-    def held(kind: Kind) -> Number:
-        if kind.window is None:
-            return block
-        if x.partition == "striped":
-            evenly = layout.shard_tokens(tokens=kind.window, cp_size=x.cp_size)
-            return cache.window_tokens(window=evenly, chunk_tokens=block)
-        if x.partition == "zigzag" and x.sizes["ring"] > 1:
-            return cache.zigzag_window_tokens(
-                window=kind.window, block_tokens=block, seq_len=x.tokens.context
-            )
-        return cache.window_tokens(window=kind.window, chunk_tokens=block)
-
     return cache.rank_kv_bytes(
         batch_size=x.batch_size,
         layers=stage.layers,
-        tokens=tuple(held(kind) for kind in x.kinds),
+        tokens=tuple(held_tokens(x, kind) for kind in x.kinds),
         elements=tuple(elements_on_rank(kind) for kind in x.kinds),
         element_bytes=x.kv_bytes,
     )
@@ -206,7 +207,7 @@ def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
     )
     return memory.ring_buffer_bytes(
         ring_size=s.ring_size,
-        kv_buffers=x.leaf("schedule", scenario.schedule.kv_buffers),
+        kv_buffers=x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
         hop_bytes=travelling,
         batch_size=x.batch_size,
         query_tokens=s.query_tokens,
@@ -219,20 +220,38 @@ def _training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]
     if x.phase != "train":
         nothing = x.leaf.derived("training state", 0, "inference keeps none")
         return {"gradient_bytes": nothing, "optimizer_bytes": nothing}
-    quantized, unquantized = _parameters(x, stage)
-    parameters = memory.total_bytes(parts=(quantized, unquantized))
     recipe = scenario.workload.optimizer
-
-    def state(bytes_each: int, why: str, zero_stage: int) -> Number:
-        return memory.training_state_bytes(
-            parameters=parameters,
-            bytes_each=x.leaf.derived("bytes_each", bytes_each, why),
-            shards=_shards(x, scenario, zero_stage),
-        )
-
+    kept = (OPTIMIZER_BYTES[recipe], f"{recipe}: master copy and moments in fp32")
     return {
-        "gradient_bytes": state(4, "gradients accumulate in fp32", 2),
-        "optimizer_bytes": state(
-            OPTIMIZER_BYTES[recipe], f"{recipe}: master copy and moments in fp32", 1
+        "gradient_bytes": memory.total_bytes(
+            parts=gradients(x, stage, _shards(x, scenario, 2), *GRADIENTS)
+        ),
+        "optimizer_bytes": memory.total_bytes(
+            parts=gradients(x, stage, _shards(x, scenario, 1), *kept)
         ),
     }
+
+
+#: Bytes of a gradient, and why.
+GRADIENTS = (4, "gradients accumulate in fp32")
+
+
+def gradients(
+    x: Numbers, stage: Stage, shards: tuple[Number, Number], bytes_each: int, why: str
+) -> tuple[Number, Number]:
+    """Bytes of a training state on a rank, of dense parameters and of experts."""
+    each = x.leaf.derived("bytes_each", bytes_each, why)
+    dense, experts = (
+        memory.training_state_bytes(
+            parameters=memory.total_parameters(quantized=quantized, unquantized=unquantized),
+            bytes_each=each,
+            shards=count,
+        )
+        for quantized, unquantized, count in zip(
+            dense_and_experts(x, stage.quantized),
+            dense_and_experts(x, stage.unquantized),
+            shards,
+            strict=True,
+        )
+    )
+    return dense, experts

@@ -85,7 +85,6 @@ class Stage(NamedTuple):
     layers: tuple[Number, ...]
     quantized: Parameters
     unquantized: Parameters
-    first: bool
     last: bool
 
 
@@ -142,6 +141,7 @@ class Numbers(NamedTuple):
     activation_bytes: Number
     kv_bytes: Number
     wire_bytes: Number
+    cached_wire_bytes: Number
     gradient_wire_bytes: Number
     partial_bytes: Number
     weights_bytes: Number
@@ -172,6 +172,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     """
     leaf = Leaves(origin)
     model, mesh, work = scenario.model, scenario.mesh, scenario.workload
+    schedule = scenario.schedule
     cached, new = work.split
     multiple = leaf.derived(
         "multiple", token_multiple(scenario), f"{mesh.partition} over mesh.cp_size={mesh.cp_size}"
@@ -190,7 +191,6 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     cached_tokens = leaf("workload.cached_len", cached)
     cp_size = leaf("mesh.cp_size", mesh.cp_size)
     tp_size = leaf("mesh.tp_size", mesh.tp_size)
-    cached_wire = work.kv_dtype if cached else None
 
     return Numbers(
         leaf=leaf,
@@ -220,11 +220,12 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         batch_size=leaf("workload.batch_size", work.batch_size),
         activation_bytes=size("workload.activation_dtype", work.activation_dtype),
         kv_bytes=size("workload.kv_dtype", work.kv_dtype),
-        wire_bytes=size("workload.kv_dtype", cached_wire)
-        if cached_wire
-        else size("schedule", scenario.schedule.wire_dtype),
-        gradient_wire_bytes=size("schedule", scenario.schedule.gradient_wire_dtype),
-        partial_bytes=size("schedule", scenario.schedule.partial_dtype),
+        wire_bytes=size("schedule.wire_dtype", schedule.wire_dtype),
+        cached_wire_bytes=size("workload.kv_dtype", work.kv_dtype)
+        if cached and work.kv_dtype
+        else size("schedule.wire_dtype", schedule.wire_dtype),
+        gradient_wire_bytes=size("schedule.gradient_wire_dtype", schedule.gradient_wire_dtype),
+        partial_bytes=size("schedule.partial_dtype", schedule.partial_dtype),
         weights_bytes=size(
             "workload.weights_dtype" if work.weights_dtype else "model.weights_dtype",
             work.weights_dtype or model.weights_dtype,
@@ -337,6 +338,9 @@ def _stages(leaf: Leaves, model: ModelSpec, pp_size: int) -> tuple[Stage, ...]:
     return tuple(stages.values())
 
 
+_SPLITS = {"none": "replicated", "tensor": "tensor-parallel", "kv": "K and V", "expert": "expert"}
+
+
 def _stage(
     leaf: Leaves,
     model: ModelSpec,
@@ -362,7 +366,7 @@ def _stage(
                 and tensor.split == split
                 and (split != "kv" or tensor.kind == kind)
             )
-            name = f"{label} {split} parameters of stage {index}"
+            name = f"{label} {_SPLITS[split]} parameters of stage {index}"
             return leaf.derived(name, value, f"tensor list of {model.name}")
 
         return Parameters(
@@ -380,6 +384,5 @@ def _stage(
         ),
         quantized=of(quantized=True),
         unquantized=of(quantized=False),
-        first=first,
         last=last,
     )

@@ -52,16 +52,16 @@ Number = Any  # float | int | None in use; a Known while an estimate is explaine
 class RankMemory(NamedTuple):
     """The fullest rank."""
 
-    weights_bytes: Annotated[Number, metric(memory.weights_bytes)] = None
+    weights_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes)] = None
     activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
     logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
     ring_buffer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
-    gradient_bytes: Annotated[Number, metric(memory.training_state_bytes)] = None
-    optimizer_bytes: Annotated[Number, metric(memory.training_state_bytes)] = None
+    gradient_bytes: Annotated[Number, metric(memory.total_bytes)] = None
+    optimizer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     overhead_bytes: Annotated[Number, plain("Context, communicators, graphs.", "B", "rank")] = None
-    total_bytes: Annotated[Number, metric(memory.total_bytes)] = None
-    capacity_bytes: Annotated[Number, plain("What the driver shows.", "B", "rank")] = None
+    total_bytes: Annotated[Number, metric(memory.rank_total)] = None
+    capacity_bytes: Annotated[Number, metric(memory.usable_bytes)] = None
     stage: Annotated[int | None, plain("Pipeline stage of the fullest rank.", "1", "rank")] = None
 
 
@@ -181,7 +181,7 @@ class Communication(NamedTuple):
             ring.bytes_of_layers,
             axes.tensor_parallel_bytes,
             axes.pipeline_bytes,
-            axes.shard_collective_bytes,
+            memory.total_bytes,
             axes.expert_parallel_bytes,
         ),
     ]

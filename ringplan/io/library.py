@@ -70,9 +70,8 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
         if beside is not None and not path.is_absolute():
             path = beside / path
         if not path.exists():
-            raise FileError(
-                f"there is no file {path}", hint=f"ringplan list {shelf} shows the names"
-            )
+            known = nearest(Path(name).stem, names(shelf), noun=shelf)
+            raise FileError(f"there is no file {quote(path)}", hint=f"by name, {known}")
         return path
     path = folder(shelf) / f"{name}.yaml"
     if name in names(shelf):

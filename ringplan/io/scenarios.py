@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 BLOCKS: Final = ("model", "hardware", "mesh", "workload")
 
 
+_PATHS: Final = [
+    f"{block}.{name}"
+    for block, spec in (("mesh", Mesh), ("workload", Workload))
+    for name in spec.model_fields
+]
+
+
 class Loaded(NamedTuple):
     """A scenario, and the origin of each of its values by dotted path."""
 
@@ -121,7 +128,7 @@ def load(
     mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = problems.validate(Workload, workload_tree, "workload")
-    schedule = _schedule(mesh, mesh_tree, problems)
+    schedule, schedule_origins = _schedule(mesh, mesh_tree, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule  # noqa: S101, PT018 - stopped above
     scenario = Scenario.model_construct(  # its parts were just validated
@@ -132,9 +139,9 @@ def load(
         "hardware": hardware_origins,
         "mesh": mesh_tree.origins,
         "workload": workload_tree.origins,
+        "schedule": schedule_origins,
     }
     origins = {f"{b}.{path}": o for b, known in blocks.items() for path, o in known.items()}
-    origins["schedule"] = Origin("file", f"schedule {schedule.name}", str(schedule.source))
     return Loaded(scenario, origins)
 
 
@@ -180,7 +187,12 @@ def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
     """Set a path; a base given as a word becomes a block, so that its fields can be set."""
     block, _, rest = path.partition(".")
     if block not in BLOCKS or not all(path.split(".")):
-        hint = nearest(block, BLOCKS, noun="paths start with")
+        whole = [p for p in _PATHS if p.rpartition(".")[2] == path]
+        hint = (
+            f"did you mean {whole[0]}?"
+            if whole
+            else nearest(block, BLOCKS, noun="paths start with")
+        )
         raise SpecError(f"{origin.where}: there is no '{path}' in a scenario", hint=hint)
     if not rest and block in BLOCKS[2:]:
         hint = f"{'mesh.cp_size=8' if block == 'mesh' else 'workload.seq_len=128K'}"
@@ -254,7 +266,8 @@ def read_model(path: Path) -> tuple[str, Tree]:
     document = read_document(path, kind="model")
     if path.suffix == ".json":
         name = document.values.get("_name_or_path")
-        return str(name or path.parent.name or path.stem), document
+        here = path.resolve()
+        return str(name or (here.parent.name if here.stem == "config" else here.stem)), document
     if not isinstance(document.values.get("config"), dict):
         raise SpecError(
             f"{path} has no 'config' block", hint="see ringplan/data/models for the form"
@@ -303,8 +316,18 @@ def _hardware(
 
 
 def read_profile(path: Path) -> Tree:
-    """Read a hardware profile; the origin of each number names its line and its source."""
+    """
+    Read a hardware profile; the origin of each number names its line and its source.
+
+    A profile may name a ``base``, shipped or a file beside it, and hold what differs.
+    """
     profile = read_document(path, kind="profile")
+    base = profile.values.pop("base", None)
+    if base is not None:
+        below = library.find("hardware", str(base), beside=path.parent)
+        if below.resolve() == path.resolve():
+            raise SpecError(f"{path}: base is the file itself", hint="name another profile")
+        profile.origins.pop("base", None)
     sources = profile.values.get("sources", {})
     described = {
         key: f"{value.get('kind')}, {value.get('title')}"
@@ -316,10 +339,17 @@ def read_profile(path: Path) -> Tree:
         for key, origin in profile.origins.items()
         if not key.startswith("sources")
     }
-    return profile
+    if base is None:
+        return profile
+    whole = read_profile(below)
+    profile.values.pop("sources", None)
+    whole.overlay(profile)
+    return whole
 
 
-def _schedule(mesh: Mesh | None, tree: Tree, problems: Problems) -> Schedule | None:
+def _schedule(
+    mesh: Mesh | None, tree: Tree, problems: Problems
+) -> tuple[Schedule | None, dict[str, Origin]]:
     name = mesh.schedule if mesh else None
     if name is None:
         name = (library.folder("schedules") / "DEFAULT").read_text(encoding="utf-8").strip()
@@ -329,4 +359,6 @@ def _schedule(mesh: Mesh | None, tree: Tree, problems: Problems) -> Schedule | N
         place = f"{tree.origins['schedule'].where}: " if "schedule" in tree.origins else ""
         raise SpecError(f"{place}{error.message}", hint=error.hint) from error
     document = read_document(path)
-    return problems.validate(Schedule, document, f"schedule {name}")
+    schedule = problems.validate(Schedule, document, f"schedule {name}")
+    source = str(schedule.source) if schedule else ""
+    return schedule, {key: o._replace(source=source) for key, o in document.origins.items()}

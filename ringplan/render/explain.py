@@ -41,15 +41,17 @@ class Explainer:
             return
         key = self._key(known)
         if key in self._shown and depth:
-            yield f"{indent}{label} = {value}  see {self._shown[key]}"
+            where = self._shown[key].replace(f" in {metric}", " above")
+            yield f"{indent}{label} = {value}  see {where}"
             return
         self._shown.setdefault(key, metric if depth == 0 else f"{formula.name} in {metric}")
         about = f"[{formula.scope}; {formula.source}]" if depth == 0 else f"[{formula.source}]"
         yield f"{indent}{label} = {value}  {formula.name}: {formula.equation}  {about}"
         for name, given in known.inputs:
-            own = symbol(name).unit  # `*`: whatever the result is in
-            inner = unit if own == "*" else own
-            yield from self._step(name, given, inner, depth=depth + 1, metric=metric)
+            letter, own, _ = symbol(name)
+            inner = unit if own == "*" else own  # `*`: whatever the result is in
+            shown = name if letter == "-" else f"{name} ({letter})"
+            yield from self._step(shown, given, inner, depth=depth + 1, metric=metric)
 
     def _key(self, known: Known) -> Key:
         if id(known) not in self._keys:

@@ -7,8 +7,9 @@ assessment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ringplan import __version__
 from ringplan.render.documents import cell
 from ringplan.units import show
 
@@ -85,7 +86,7 @@ def _memory(assessment: Assessment) -> Section:
         ("KV cache", rank.kv_bytes),
         ("activations", rank.activation_bytes),
         ("logits", rank.logits_bytes),
-        ("ring buffers", rank.ring_buffer_bytes),
+        ("buffers", rank.ring_buffer_bytes),
         ("gradients", rank.gradient_bytes),
         ("optimizer", rank.optimizer_bytes),
         ("overhead", rank.overhead_bytes),
@@ -102,7 +103,9 @@ def _memory(assessment: Assessment) -> Section:
     if memory.max_seq_len:
         facts.append(f"longest context here {memory.max_seq_len:,} tokens")
     if memory.min_cp_size:
-        facts.append(f"fewest ranks that fit: cp {memory.min_cp_size}")
+        others = assessment.scenario.mesh.world_size // assessment.scenario.mesh.cp_size
+        devices = memory.min_cp_size * others
+        facts.append(f"fits from cp {memory.min_cp_size} on ({devices:,} devices)")
     if memory.kv_tokens:
         facts.append(
             f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
@@ -147,6 +150,15 @@ def _window(assessment: Assessment) -> str:
     return f"none: {fits}, hides to {assessment.estimate.ring.max_cp_size:,}"
 
 
+#: The ways to share a sequence, in the words of the README.
+_WAYS = {
+    "p2p": "ring",
+    "all_gather": "all-gather",
+    "a2a": "ulysses",
+    "a2a+p2p": "ulysses {u} x ring {r}",
+}
+
+
 def _alternatives(assessment: Assessment) -> Section:
     rows = []
     every = [set(row.reasons) for row in assessment.estimate.alternatives]
@@ -155,8 +167,7 @@ def _alternatives(assessment: Assessment) -> Section:
         own = "; ".join(reason for reason in row.reasons if reason not in shared)
         why = own or ("see findings" if row.reasons else "" if row.fits else "does not fit")
         why = "best" if row.best else why
-        mixed = row.comm_type == "a2a+p2p"
-        shape = f"a2a {row.ulysses_size} x p2p {row.ring_size}" if mixed else row.comm_type
+        shape = _WAYS[row.comm_type].format(u=row.ulysses_size, r=row.ring_size)
         rows.append(
             [
                 shape,
@@ -257,3 +268,14 @@ def _timeline(assessment: Assessment) -> Section:
 def _findings(assessment: Assessment) -> Section:
     rows = [[f.code, f.severity, f"{f.message}: {f.hint}"] for f in assessment.findings]
     return Section("Findings", ["code", "", "what, and the cure"], rows)
+
+
+def given(inputs: list[dict[str, Any]]) -> Section:
+    """List what the user gave, as file, ``--set`` or flag; the rest is defaults and profiles."""
+    rows = [
+        [row["path"], str(row["value"]), row["origin"]]
+        for row in inputs
+        if row["origin"] != "default" and not row["source"]
+    ]
+    note = f"ringplan {__version__}; every other value is a default, or has its source in a profile"
+    return Section("Given", ["path", "value", "origin"], rows, note)

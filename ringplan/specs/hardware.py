@@ -48,6 +48,9 @@ class Memory(Spec):
 
     capacity: Bytes = Field(description="What the driver shows, before any context.")
     bandwidth: BytesPerSecond
+    utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Share of the capacity that an engine may use."
+    )
     overhead: Bytes = Field(description="Context, communicators and graphs, each counted once.")
 
 

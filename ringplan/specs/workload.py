@@ -29,7 +29,9 @@ class Workload(Spec):
     batch_size: GroupSize = Field(
         default=1, description="Sequences per data-parallel replica in one pass (micro-batch)."
     )
-    num_micro_batches: GroupSize = Field(default=1, description="Passes per training step.")
+    num_micro_batches: GroupSize = Field(
+        default=1, description="Passes per training step; whole steps are not timed yet."
+    )
     causal: bool = Field(default=True, description="Whether a token sees only earlier ones.")
     weights_dtype: Dtype | None = Field(
         default=None, description="Format of the weights; None is the published one."
@@ -41,7 +43,9 @@ class Workload(Spec):
         default="bf16", description="Format of activations, and of K and V on the wire."
     )
     recompute: Literal["none", "selective", "full"] = Field(
-        default="full", description="Which activations training rebuilds instead of keeping."
+        default="full",
+        description="Which activations training rebuilds instead of keeping; FlashAttention stores"
+        " no scores, so that selective keeps what none keeps.",
     )
     optimizer: Literal["adamw", "sgd"] = Field(
         default="adamw", description="adamw keeps an fp32 master copy and two fp32 moments."
@@ -52,6 +56,11 @@ class Workload(Spec):
         cached, new = self.split
         if self.phase == "train" and cached:
             raise ValueError("a training pass has no cached prefix (leave cached_len out)")
+        if self.phase == "decode" and new > cached > 0:
+            raise ValueError(
+                f"a decode pass of {new:,} new tokens over {cached:,} cached ones is a prefill"
+                " (leave cached_len out, or say phase: prefill)"
+            )
         if new < 1:
             raise ValueError(
                 f"cached_len={cached} leaves no new token of seq_len={self.seq_len}"

@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[Flags, str, str]] = {
         "RP101",
         "pad by 15 to --seq-len 100016",
     ),
-    "context too long": ({**LLAMA, "--seq-len": "16M", "--cp": "8"}, "RP110", "--cp 128"),
+    "context too long": ({**LLAMA, "--seq-len": "16M", "--cp": "8"}, "RP110", "--cp"),
     "weights too big": ({**LLAMA, "--model": "llama-3.1-405b", "--cp": "8"}, "RP110", "--tp"),
     "training state too big": (
         {**LLAMA, "--cp": "8", "--phase": "train"},

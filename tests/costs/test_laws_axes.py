@@ -46,7 +46,7 @@ def test_ring_collective_sends_one_piece_a_hop(size: int, piece: int) -> None:
     sent = axes.shard_collective_bytes(group_size=size, gathered_bytes=size * piece, passes=1)
 
     assert sent == gather * piece == scatter * piece
-    assert axes.shard_collective_latencies(group_size=size, passes=1) == gather == scatter
+    assert axes.shard_collective_latencies(layers=1, group_size=size, passes=1) == gather == scatter
     assert [max(each) for each in sums] == [size] * size
 
 
@@ -58,7 +58,8 @@ def test_passes_repeat_the_collective(size: int, piece: int, passes: int) -> Non
     assert axes.shard_collective_bytes(
         group_size=size, gathered_bytes=whole, passes=passes
     ) == passes * axes.shard_collective_bytes(group_size=size, gathered_bytes=whole, passes=1)
-    assert axes.shard_collective_latencies(group_size=size, passes=passes) == passes * (size - 1)
+    hops = axes.shard_collective_latencies(layers=3, group_size=size, passes=passes)
+    assert hops == 3 * passes * (size - 1)
 
 
 def tensor_parallel(**given: int) -> float:
@@ -144,7 +145,7 @@ def test_one_rank_sends_nothing(tokens: int) -> None:
     assert axes.tensor_parallel_latencies(layers=tokens, tp_size=1, passes=1) == 0
     assert expert_parallel(ep_size=1, tokens=tokens) == 0
     assert axes.shard_collective_bytes(group_size=1, gathered_bytes=tokens, passes=1) == 0
-    assert axes.shard_collective_latencies(group_size=1, passes=2) == 0
+    assert axes.shard_collective_latencies(layers=3, group_size=1, passes=2) == 0
     assert (
         axes.pipeline_bytes(
             pp_size=1, batch_size=1, tokens=tokens, hidden_size=8, element_bytes=2, passes=1

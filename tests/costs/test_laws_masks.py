@@ -218,9 +218,7 @@ def test_visible_share_times_the_square_is_the_pairs_of_a_later_step(
 def windowed(partition: str, cp_size: int, block: int, window: int) -> tuple[float, float]:
     """Pairs of step 0 and of a later step in a window layer."""
     tokens = {"query_tokens": block, "block_tokens": block}
-    first = masks.window_first_pairs(
-        pairs=masks.diagonal_pairs(**tokens), query_tokens=block, window=window
-    )
+    first = masks.window_first_pairs(pairs=masks.diagonal_pairs(**tokens), **tokens, window=window)
     later = masks.window_later_pairs(
         pairs=LATER[partition](**tokens),
         first_pairs=first,

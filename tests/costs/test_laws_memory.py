@@ -188,17 +188,19 @@ def test_ranks_hold_the_model_once_and_replicate_what_cannot_be_cut(
     """KV heads are dealt whole; the fullest rank's share is that of the heads it holds."""
     ep_size = 2
     held = max(len(range(rank, heads, tp_size)) for rank in range(tp_size))
-    rank = memory.rank_parameters(
+    dense = memory.dense_parameters(
         replicated=7,
         tensor=tensor * tp_size,
         kv=(heads * head, heads),
-        expert=expert * tp_size * ep_size,
         tp_size=tp_size,
-        ep_size=ep_size,
         num_key_value_heads=(heads, heads),
     )
+    experts = memory.expert_parameters(
+        expert=expert * tp_size * ep_size, tp_size=tp_size, ep_size=ep_size
+    )
 
-    assert rank == 7 + tensor + held * head + held + expert
+    assert dense == 7 + tensor + held * head + held
+    assert experts == expert
 
 
 @given(vocab=st.integers(1, 10**5), tp_size=counts, tokens=counts, each=st.sampled_from([4, 6, 10]))
@@ -380,6 +382,7 @@ def test_tokens_that_fit_fill_the_memory_to_the_last(
         capacity=capacity,
         total=other + cached,
         rank_kv=cached,
+        dp_size=1,
         batch_size=batch,
         seq_len=seq_len,
     )
@@ -391,7 +394,7 @@ def test_tokens_that_fit_fill_the_memory_to_the_last(
 
 def test_model_without_a_cache_has_no_tokens_to_count() -> None:
     """Nothing to divide by."""
-    assert fit.kv_tokens(capacity=9, total=4, rank_kv=0, batch_size=1, seq_len=8) == 0
+    assert fit.kv_tokens(capacity=9, total=4, rank_kv=0, dp_size=1, batch_size=1, seq_len=8) == 0
 
 
 @given(tokens=counts, seq_len=counts)

@@ -632,18 +632,25 @@ def test_margin_of_the_article_is_block_times_bandwidth_over_rate(
 
 @given(
     seq_len=st.integers(1, 400),
-    smallest=st.integers(1, 400),
+    inside=st.integers(1, 400),
+    slower=st.integers(0, 400),
+    domain=st.integers(0, 64),
     ulysses_size=st.sampled_from([1, 2, 4]),
 )
-def test_most_ranks_are_those_whose_blocks_are_long_enough(
-    seq_len: int, smallest: int, ulysses_size: int
+def test_most_ranks_are_those_whose_blocks_hide_on_the_link_they_use(
+    seq_len: int, inside: int, slower: int, domain: int, ulysses_size: int
 ) -> None:
-    """Tried one by one; a single ring rank hides its hops whatever the block, having none."""
+    """Tried one by one; a ring of one rank hides its hops whatever the block, having none."""
     tried = range(2 * ulysses_size, seq_len + 1, ulysses_size)
-    fine = [ranks for ranks in tried if seq_len >= smallest * ranks]
+    blocks = {True: inside, False: inside + slower}
+    fine = [ranks for ranks in tried if seq_len >= blocks[ranks <= domain] * ranks]
 
     assert ring.max_cp_size(
-        seq_len=seq_len, min_block_tokens=smallest, ulysses_size=ulysses_size
+        seq_len=seq_len,
+        min_block_inside=inside,
+        min_block_outside=inside + slower,
+        inside_ranks=domain,
+        ulysses_size=ulysses_size,
     ) == max(fine, default=ulysses_size)
 
 

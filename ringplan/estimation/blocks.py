@@ -1,0 +1,107 @@
+"""The smallest blocks that hide their transfer, and the largest ring that has such blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ringplan.costs import masks, ring
+from ringplan.estimation.attention import HIDDEN
+
+if TYPE_CHECKING:
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.attention import Layer
+    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.numbers import Numbers
+
+
+def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Number]:
+    """Answer for the ring of the widest layer, at the rates of its own link."""
+    link = device.link(x, "ring")
+    common = _common(x, widest)
+    just = x.leaf.derived("margin", 1, "the transfer just fits")
+    return {
+        "min_block_tokens": _smallest(x, device, common, link, just),
+        "min_block_tokens_hidden": _hidden(x, device, common, link),
+        "min_block_tokens_ideal": ring.min_block_tokens_ideal(
+            flops_per_second=device.flops_per_second(widest.shape.query_tokens),
+            bandwidth=link.bandwidth,
+            latency=link.latency,
+            **common,
+        ),
+        "max_cp_size": _max_cp_size(x, device, common),
+    }
+
+
+def _common(x: Numbers, widest: Layer) -> dict[str, Number]:
+    """Numbers that do not depend on the link."""
+    kind, s = widest.kind, widest.shape
+    balanced = x.causal and x.partition != "contiguous"
+    visible = masks.visible_share(
+        new_tokens=x.tokens.new,
+        seq_len=x.tokens.context,
+        mask_share=x.leaf.derived("mask_share", 0.5 if balanced else 1, _why(x)),
+    )
+    return {
+        "batch_size": x.batch_size,
+        "num_heads": s.num_heads,
+        "head_dim": kind.head_dim,
+        "v_head_dim": kind.v_head_dim,
+        "visible_share": visible,
+        "ulysses_size": x.ulysses_size,
+        "wire_bytes_per_token": ring.wire_bytes_per_token(
+            num_kv_heads=s.num_kv_heads,
+            head_dim=kind.head_dim,
+            v_head_dim=kind.v_head_dim,
+            element_bytes=x.wire_bytes,
+            ulysses_size=x.ulysses_size,
+        ),
+    }
+
+
+def _why(x: Numbers) -> str:
+    return f"workload.causal={x.causal}, mesh.partition={x.partition}"
+
+
+def _smallest(
+    x: Numbers, device: Device, common: dict[str, Number], link: Link, margin: Number
+) -> Number:
+    striped = x.causal and x.partition == "striped"
+    return ring.min_block_tokens(
+        margin=margin,
+        granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, _why(x)),
+        diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
+        new_tokens=x.tokens.new,
+        seq_len=x.tokens.context,
+        peak=device.peak,
+        sizes=device.forward.sizes,
+        shares=device.forward.shares,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+        **common,
+    )
+
+
+def _hidden(x: Numbers, device: Device, common: dict[str, Number], link: Link | None) -> Number:
+    if link is None:
+        return x.leaf.derived("min_block_tokens", math.inf, "the profile has no such link")
+    margin = x.leaf.derived("margin", HIDDEN, "a margin of 1.25 counts as hidden")
+    return _smallest(x, device, common, link, margin)
+
+
+def _max_cp_size(x: Numbers, device: Device, common: dict[str, Number]) -> Number:
+    order, profile = device.scenario.mesh.order, device.profile
+    inner = math.prod(x.sizes[axis] for axis in order[: order.index("ring")])
+    domain = profile.scale_up.domain_size
+    ranks = domain // inner * x.sizes["ulysses"]
+    return ring.max_cp_size(
+        seq_len=x.tokens.context,
+        min_block_inside=_hidden(x, device, common, device.hop_link(x, inside=True)),
+        min_block_outside=_hidden(x, device, common, device.hop_link(x, inside=False)),
+        inside_ranks=x.leaf.derived(
+            "inside_ranks",
+            ranks,
+            f"scale_up.domain_size={profile.scale_up.domain_size} over {inner}",
+        ),
+        ulysses_size=x.ulysses_size,
+    )

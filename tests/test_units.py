@@ -79,13 +79,17 @@ TOKENS: list[tuple[str, int]] = [
     ("0.5K", 512),
     ("1G", 1_073_741_824),
     ("1_000_000", 1_000_000),
+    ("1,048,576", 1_048_576),
     ("1000000", 1_000_000),
     ("131072", 131_072),
     (" 4096 ", 4096),
     ("1024G", 1_099_511_627_776),
 ]
 NOT_TOKENS: list[tuple[str, str]] = [
-    ("1,048,576", "not a token count"),
+    ("1,04", "not a token count"),
+    ("1,0000", "not a token count"),
+    ("1,000,", "not a token count"),
+    ("1,000_000", "not a token count"),
     ("1e6", "not a token count"),
     ("nan", "not a token count"),
     ("inf", "not a token count"),
@@ -137,12 +141,12 @@ SHOWN: list[tuple[float, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "dimension", "base"), READ, ids=lambda case: str(case))
+@pytest.mark.parametrize(("text", "dimension", "base"), READ, ids=str)
 def test_a_quantity_is_read_in_base_units(text: str, dimension: str, base: float) -> None:
     assert parse(text, dimension) == pytest.approx(base, rel=1e-15)
 
 
-@pytest.mark.parametrize(("text", "dimension", "words"), REFUSED, ids=lambda case: str(case))
+@pytest.mark.parametrize(("text", "dimension", "words"), REFUSED, ids=str)
 def test_a_quantity_that_could_be_misread_is_refused(text: str, dimension: str, words: str) -> None:
     with pytest.raises(UnitError, match=words) as caught:
         parse(text, dimension)

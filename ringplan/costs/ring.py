@@ -297,6 +297,22 @@ def min_block_tokens(
 
 
 @formula(
+    equation="max(n_forward, n_backward)",
+    unit="token",
+    scope="rank, sequence",
+    source="every pass of the phase must hide",
+)
+def larger_block(*, forward: Number, backward: Number) -> Number:
+    """
+    Smallest legal block whose forward and backward steps both hide their transfers.
+
+    >>> larger_block(forward=800, backward=900)
+    900
+    """
+    return maximum(forward, backward)
+
+
+@formula(
     equation="n = [w/W + sqrt((w/W)^2 + 4 A a / B)] / (2 A), A = 2 h (d_k + d_v) phi u / F; "
     "without latency k (g/h)(F/W), k = e/(2 phi)",
     unit="token",

@@ -72,6 +72,8 @@ residual_shards | s | rank | ranks that share the residual stream of a token
 shards | N_zero | rank | ranks that each hold a part
 pairs | pairs | pair | visible query-key pairs of a step
 first_pairs | first | pair | visible pairs of step 0
+forward | n_forward | token | smallest block of the forward pass
+backward | n_backward | token | smallest block of the backward pass
 visible_share | phi | 1 | visible share of a later step's pairs
 mask_share | m | 1 | visible share of the new tokens' pairs
 diagonal_share | y | 1 | share of its diagonal that a later step sees

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import masks, ring
 from ringplan.estimation.attention import HIDDEN
+from ringplan.estimation.numbers import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device, Link
-    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.numbers import Numbers, Table
 
 
 def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Number]:
@@ -66,6 +67,32 @@ def _why(x: Numbers) -> str:
 def _smallest(
     x: Numbers, device: Device, common: dict[str, Number], link: Link, margin: Number
 ) -> Number:
+    """Smallest block of the phase's passes on a link."""
+    forward = _of_pass(x, common, link, margin, device.peak, device.forward)
+    if x.phase != "train":
+        return forward
+    kind = x.kinds[x.widest]
+    gradients = ring.wire_bytes_per_token(
+        num_kv_heads=kind.rank_kv_heads,
+        head_dim=kind.head_dim,
+        v_head_dim=kind.v_head_dim,
+        element_bytes=x.gradient_wire_bytes,
+        ulysses_size=x.ulysses_size,
+    )
+    sizes = {
+        "head_dim": x.leaf.derived("head_dim", 3 * plain(kind.head_dim), "scores, dQ, dK"),
+        "v_head_dim": x.leaf.derived("v_head_dim", 2 * plain(kind.v_head_dim), "dP, dV"),
+        "wire_bytes_per_token": ring.backward_hop_bytes(
+            kv_bytes=common["wire_bytes_per_token"], gradient_bytes=gradients
+        ),
+    }
+    backward = _of_pass(x, common | sizes, link, margin, device.peak, device.backward)
+    return ring.larger_block(forward=forward, backward=backward)
+
+
+def _of_pass(  # noqa: PLR0917 - what the formula needs
+    x: Numbers, common: dict[str, Number], link: Link, margin: Number, peak: Number, table: Table
+) -> Number:
     striped = x.causal and x.partition == "striped"
     return ring.min_block_tokens(
         margin=margin,
@@ -73,9 +100,9 @@ def _smallest(
         diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
         new_tokens=x.tokens.new,
         seq_len=x.tokens.context,
-        peak=device.peak,
-        sizes=device.forward.sizes,
-        shares=device.forward.shares,
+        peak=peak,
+        sizes=table.sizes,
+        shares=table.shares,
         bandwidth=link.bandwidth,
         latency=link.latency,
         **common,

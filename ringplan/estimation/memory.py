@@ -179,9 +179,9 @@ def _activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
 def _logits(x: Numbers, stage: Stage) -> Number:
     if not stage.last:
         return x.leaf.derived("logits_bytes", 0, "only the last pipeline stage has logits")
-    scored = (
-        x.tokens.rank if x.phase == "train" else x.leaf.derived("tokens", 1, "only the last token")
-    )
+    scored = x.tokens.rank
+    if x.phase == "prefill":
+        scored = x.leaf.derived("tokens", 1, "only the last token")
     return memory.logits_bytes(
         batch_size=x.batch_size,
         tokens=scored,
@@ -193,6 +193,8 @@ def _logits(x: Numbers, stage: Stage) -> Number:
 
 def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
     """Bytes beside the rank's own tensors: visiting blocks, accumulators, exchanged heads."""
+    if x.phase == "decode":
+        return x.leaf.derived("buffers", 0, "decode leaves the cache where it is")
     kind = x.kinds[x.widest]
     s = of or shape(x, kind)
     exchange = collectives.ulysses_buffer_bytes(**exchanged(x, kind, s))

@@ -56,7 +56,9 @@ class RankMemory(NamedTuple):
     kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes)] = None
     activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
     logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
-    ring_buffer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
+    ring_buffer_bytes: Annotated[
+        Number, metric(memory.total_bytes, about="Buffers of the ring or of the exchange.")
+    ] = None
     gradient_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     optimizer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     overhead_bytes: Annotated[Number, plain("Context, communicators, graphs.", "B", "rank")] = None
@@ -107,9 +109,9 @@ class Ring(NamedTuple):
     verdict: Annotated[
         str | None, plain("none, exposed, hidden (>= 1.25), marginal (>= 1) or stalled.")
     ] = None
-    min_block_tokens: Annotated[Number, metric(ring.min_block_tokens)] = None
+    min_block_tokens: Annotated[Number, metric(ring.min_block_tokens, ring.larger_block)] = None
     min_block_tokens_hidden: Annotated[
-        Number, metric(ring.min_block_tokens, about="Margin 1.25.")
+        Number, metric(ring.min_block_tokens, ring.larger_block, about="Margin 1.25.")
     ] = None
     min_block_tokens_ideal: Annotated[Number, metric(ring.min_block_tokens_ideal)] = None
     max_cp_size: Annotated[Number, metric(ring.max_cp_size)] = None

@@ -71,7 +71,10 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
             path = beside / path
         if not path.exists():
             known = nearest(Path(name).stem, names(shelf), noun=shelf)
-            raise FileError(f"there is no file {quote(path)}", hint=f"by name, {known}")
+            raise FileError(
+                f"there is no file {quote(path)}",
+                hint=f"ringplan list {shelf} shows the names; {known}",
+            )
         return path
     path = folder(shelf) / f"{name}.yaml"
     if name in names(shelf):

@@ -16,6 +16,11 @@ Given = dict[str, Any]
 
 H100, B200, MI300X = "h100-sxm-80gb", "b200-sxm-180gb", "mi300x"
 ETHERNET = {"hardware.scale_out.bandwidth_per_direction": "25 Gb/s"}
+#: The backward pass, elsewhere the slower one, is so fast that its hops do not keep up.
+SLOW_FORWARD = {
+    "hardware.efficiency.attention_forward": 0.3,
+    "hardware.efficiency.attention_backward": 1.0,
+}
 
 SCENARIOS: dict[str, Given] = {
     "llama prefill": {
@@ -161,6 +166,23 @@ SCENARIOS: dict[str, Given] = {
         "seq_len": "256K",
         "cp_size": 16,
         "set": ETHERNET,
+    },
+    "slow forward train": {
+        "model": "llama-3.1-8b",
+        "hardware": H100,
+        "seq_len": "128K",
+        "phase": "train",
+        "cp_size": 16,
+        "zero_stage": 3,
+        "set": SLOW_FORWARD,
+    },
+    "r1 stages": {
+        "model": "deepseek-r1",
+        "hardware": "h200-sxm-141gb",
+        "seq_len": "128K",
+        "tp_size": 8,
+        "pp_size": 4,
+        "cp_size": 8,
     },
     "tpu": {
         "model": "llama-3.1-70b",

@@ -1,0 +1,196 @@
+"""Each rule speaks of the scenario that it is about, and is silent once that is mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ringplan
+from ringplan.checks import RULES
+from ringplan.feasibility import CODES
+
+Given = dict[str, Any]
+
+LLAMA: Given = {"model": "llama-3.1-8b", "hardware": "h100-sxm-80gb", "seq_len": "128K"}
+QWEN: Given = {**LLAMA, "model": "qwen3-235b-a22b"}
+GEMMA: Given = {**LLAMA, "model": "gemma-2-27b"}
+DECODE: Given = {**LLAMA, "phase": "decode"}
+TRAIN: Given = {**LLAMA, "phase": "train", "zero_stage": 3, "cp_size": 16}
+SIX_GROUPS = {
+    "model.num_attention_heads": 24,
+    "model.num_key_value_heads": 6,
+    "model.head_dim": 128,
+}
+RING_FIRST = {"mesh.order": ["ring", "ulysses", "tp", "dp", "pp"]}
+SLOW_FORWARD = {
+    "hardware.efficiency.attention_forward": 0.3,
+    "hardware.efficiency.attention_backward": 1.0,
+}
+
+#: Code, what it speaks of, what it does not speak of.
+CASES: list[tuple[str, Given, Given]] = [
+    (
+        "RP101",
+        {**LLAMA, "seq_len": 100_001, "cp_size": 8},
+        {**LLAMA, "seq_len": 100_016, "cp_size": 8},
+    ),
+    (
+        "RP101",
+        {**LLAMA, "seq_len": 100_008, "cp_size": 8},
+        {**LLAMA, "seq_len": 100_008, "cp_size": 8, "partition": "striped"},
+    ),
+    (
+        "RP101",
+        {**LLAMA, "seq_len": 100_008, "cp_size": 8},
+        {**LLAMA, "seq_len": 100_008, "cp_size": 8, "ulysses_size": 8},
+    ),
+    (
+        "RP101",
+        {**LLAMA, "cached_len": 50_001, "cp_size": 8},
+        {**LLAMA, "cached_len": 50_000, "cp_size": 8},
+    ),
+    (
+        "RP101",
+        {**LLAMA, "seq_len": 100_001, "cp_size": 8},
+        {**DECODE, "seq_len": 100_001, "cp_size": 8},
+    ),
+    ("RP102", {**LLAMA, "tp_size": 3}, {**LLAMA, "tp_size": 4}),
+    (
+        "RP103",
+        {**LLAMA, "tp_size": 4, "set": SIX_GROUPS},
+        {**LLAMA, "tp_size": 2, "set": SIX_GROUPS},
+    ),
+    (
+        "RP103",
+        {**LLAMA, "tp_size": 4, "set": SIX_GROUPS},
+        {**LLAMA, "tp_size": 12, "set": SIX_GROUPS},
+    ),
+    (
+        "RP104",
+        {**LLAMA, "cp_size": 64, "ulysses_size": 64},
+        {**LLAMA, "cp_size": 64, "ulysses_size": 8},
+    ),
+    (
+        "RP105",
+        {**LLAMA, "cp_size": 16, "ulysses_size": 16},
+        {**LLAMA, "cp_size": 16, "ulysses_size": 8},
+    ),
+    (
+        "RP105",
+        {**LLAMA, "cp_size": 8, "ulysses_size": 8, "tp_size": 2},
+        {**LLAMA, "cp_size": 8, "ulysses_size": 4, "tp_size": 2},
+    ),
+    ("RP106", {**LLAMA, "pp_size": 33}, {**LLAMA, "pp_size": 32}),
+    ("RP107", {**QWEN, "dp_size": 3, "ep_size": 3}, {**QWEN, "dp_size": 4, "ep_size": 4}),
+    ("RP107", {**LLAMA, "dp_size": 2, "ep_size": 2}, {**LLAMA, "dp_size": 2}),
+    ("RP110", {**LLAMA, "seq_len": "16M", "cp_size": 8}, {**LLAMA, "cp_size": 8}),
+    ("RP110", {**TRAIN, "zero_stage": 0}, {**TRAIN, "cp_size": 32}),
+    ("RP201", {**LLAMA, "seq_len": "32K", "cp_size": 16}, {**LLAMA, "cp_size": 8}),
+    ("RP201", {**TRAIN, "set": SLOW_FORWARD}, {**TRAIN, "seq_len": "1M", "set": SLOW_FORWARD}),
+    (
+        "RP201",
+        {**TRAIN, "set": SLOW_FORWARD},
+        {**LLAMA, "cp_size": 16, "set": SLOW_FORWARD},
+    ),
+    ("RP202", {**LLAMA, "cp_size": 16}, {**LLAMA, "seq_len": "256K", "cp_size": 16}),
+    ("RP202", {**LLAMA, "cp_size": 16}, {**LLAMA, "seq_len": "32K", "cp_size": 16}),
+    (
+        "RP203",
+        {**LLAMA, "cp_size": 8, "partition": "contiguous"},
+        {**LLAMA, "cp_size": 8, "partition": "zigzag"},
+    ),
+    (
+        "RP203",
+        {**LLAMA, "cp_size": 8, "partition": "contiguous"},
+        {**LLAMA, "cp_size": 8, "partition": "contiguous", "causal": False},
+    ),
+    (
+        "RP203",
+        {**LLAMA, "cp_size": 8, "partition": "contiguous"},
+        {**LLAMA, "cp_size": 8, "partition": "contiguous", "ulysses_size": 8},
+    ),
+    ("RP204", {**LLAMA, "cp_size": 8}, {**LLAMA, "seq_len": "1M", "cp_size": 16}),
+    ("RP204", {**LLAMA, "cp_size": 8}, LLAMA),
+    ("RP205", {**LLAMA, "hardware": "cpu-25gbe"}, LLAMA),
+    ("RP206", {**DECODE, "cp_size": 8}, DECODE),
+    ("RP206", {**DECODE, "cp_size": 8}, {**LLAMA, "cp_size": 8}),
+    (
+        "RP207",
+        {**LLAMA, "seq_len": "8K", "cp_size": 8, "ulysses_size": 8},
+        {**LLAMA, "cp_size": 8, "ulysses_size": 8},
+    ),
+    ("RP207", {**LLAMA, "seq_len": "16K", "cp_size": 8}, {**LLAMA, "cp_size": 8}),
+    ("RP208", {**LLAMA, "tp_size": 16}, {**LLAMA, "tp_size": 8}),
+    (
+        "RP208",
+        {**LLAMA, "tp_size": 8, "cp_size": 8, "set": RING_FIRST},
+        {**LLAMA, "tp_size": 8, "cp_size": 8},
+    ),
+    ("RP209", {**LLAMA, "seq_len": 131_073}, LLAMA),
+    ("RP210", {**GEMMA, "cp_size": 16}, {**GEMMA, "cp_size": 32}),
+    ("RP210", {**GEMMA, "cp_size": 16}, {**LLAMA, "cp_size": 16}),
+    (
+        "RP211",
+        {**LLAMA, "cached_len": "120K", "cp_size": 16},
+        {**LLAMA, "cached_len": "64K", "cp_size": 16},
+    ),
+]
+SEVERITY = {"RP1": {"error"}, "RP2": {"warning", "info"}}
+
+
+def names(case: object) -> str:
+    return case if isinstance(case, str) else ""
+
+
+def codes(given: Given) -> list[str]:
+    return [finding.code for finding in ringplan.estimate(**given).findings]
+
+
+@pytest.mark.parametrize(("code", "broken", "mended"), CASES, ids=names)
+def test_a_rule_speaks_of_its_scenario_and_not_of_the_mended_one(
+    code: str, broken: Given, mended: Given
+) -> None:
+    assert code in codes(broken)
+    assert code not in codes(mended)
+
+
+def test_every_rule_has_a_case() -> None:
+    rules = {*CODES, *(rule.__name__.upper() for rule in RULES)}
+    assert {code for code, _, _ in CASES} == rules
+
+
+@pytest.mark.parametrize(("code", "broken", "mended"), CASES, ids=names)
+def test_an_error_makes_it_not_work_and_comes_first(
+    code: str, broken: Given, mended: Given
+) -> None:
+    del mended
+    made = ringplan.estimate(**broken)
+    found = made.findings
+    assert next(f for f in found if f.code == code).severity in SEVERITY[code[:3]]
+    assert all(f.severity in SEVERITY[f.code[:3]] for f in found)
+    order = [("error", "warning", "info").index(f.severity) for f in found]
+    assert order == sorted(order)
+    assert made.works == made.summary.works == (0 not in order)
+    assert all(f.message and f.hint for f in found)
+
+
+def test_a_memory_error_is_there_if_and_only_if_it_does_not_fit() -> None:
+    for _, broken, mended in CASES:
+        for given in (broken, mended):
+            made = ringplan.estimate(**given)
+            assert made.summary.fits == made.estimate.memory.fits
+            assert made.summary.fits != ("RP110" in [f.code for f in made.findings])
+
+
+def test_the_hint_of_a_padding_is_a_length_that_is_not_padded() -> None:
+    broken: Given = {**LLAMA, "seq_len": 100_001, "cp_size": 8}
+    hint = next(f.hint for f in ringplan.estimate(**broken).findings if f.code == "RP101")
+    assert "RP101" not in codes({**broken, "seq_len": int(hint.split()[-1])})
+
+
+def test_a_ring_that_a_hint_names_hides_its_hops() -> None:
+    stalled = ringplan.estimate(**LLAMA, cp_size=64)
+    hint = next(f.hint for f in stalled.findings if f.code == "RP201")
+    ranks = int(hint.rpartition("--cp ")[2].partition(",")[0])
+    assert ringplan.estimate(**LLAMA, cp_size=ranks).summary.verdict in ("hidden", "none")

@@ -10,6 +10,7 @@ from ringplan.errors import SpecError, nearest
 from ringplan.estimation import core
 from ringplan.estimation.metrics import metrics
 from ringplan.io import scenarios
+from ringplan.io.documents import read_value
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.workload import Workload
 
@@ -62,6 +63,7 @@ def load(
         block = _block(name)
         given[f"{block}.{name}"] = (value, f"argument {name}")
     for path, value in (set or {}).items():
+        value = read_value(value) if isinstance(value, str) else value  # noqa: PLW2901
         given[path] = (value, f"argument set {path}")
     return scenarios.load(Path(scenario) if scenario else None, flags=given)
 

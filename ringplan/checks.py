@@ -7,12 +7,13 @@ Codes are not reused.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ringplan.costs import masks
 from ringplan.estimation.memory import fullest_rank
 from ringplan.estimation.numbers import numbers
-from ringplan.feasibility import legal_cp, reasons
+from ringplan.feasibility import divisors, legal_cp, reasons
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def _room(scenario: Scenario, estimate: Estimate) -> list[str]:
             ways.append("--set mesh.zero_stage=3")
     if (mesh_way := _mesh(scenario)) is not None:
         ways.append(mesh_way)
-    elif memory.min_cp_size is not None:
-        ways.append(f"--cp {legal_cp(scenario, memory.min_cp_size, up=True) or memory.min_cp_size}")
+    elif memory.min_cp_size and (ranks := legal_cp(scenario, memory.min_cp_size, up=True)):
+        ways.append(f"--cp {ranks}")
     if memory.max_seq_len:
         ways.append(f"--seq-len {memory.max_seq_len} at this mesh")
     return ways or ["no mesh up to 1,024 times this one fits: a smaller model or --weights-dtype"]
@@ -156,10 +157,13 @@ def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
     if (better := _better(scenario, estimate)) is not None:
         ways.append(better)
     ranks = legal_cp(scenario, ring.max_cp_size, up=False)
-    if ranks is not None and ranks < scenario.mesh.cp_size:
+    least = estimate.memory.min_cp_size
+    if ranks is not None and least is not None and least <= ranks < scenario.mesh.cp_size:
         ways.append(f"--cp {ranks}, whose blocks hide it")
-    hidden = ring.min_block_tokens_hidden * scenario.mesh.cp_size
-    return "; or ".join(ways) or f"a context of {hidden:,} tokens over these ranks"
+    if not ways and ring.min_block_tokens_hidden is not None:
+        hidden = ring.min_block_tokens_hidden * scenario.mesh.cp_size
+        ways.append(f"a context of {hidden:,} tokens over these ranks")
+    return "; or ".join(ways) or "a faster link: no block hides a transfer on this one"
 
 
 def _better(scenario: Scenario, estimate: Estimate) -> str | None:
@@ -186,6 +190,7 @@ def rp203(scenario: Scenario, estimate: Estimate) -> Finding | None:
         or work.phase == "decode"
     ):
         return None
+    even = "striped" if work.split[1] % (2 * mesh.cp_size) else "zigzag"
     used = masks.contiguous_utilization(
         seq_len=mesh.cp_size * estimate.ring.block_tokens,
         block_tokens=mesh.ulysses_size * estimate.ring.block_tokens,
@@ -194,7 +199,7 @@ def rp203(scenario: Scenario, estimate: Estimate) -> Finding | None:
         "RP203",
         "warning",
         f"contiguous blocks use {show(used, '%')} of the attention time under a causal mask",
-        "--partition zigzag uses all of it",
+        f"--partition {even} uses {'all' if even == 'zigzag' else 'nearly all'} of it",
     )
 
 
@@ -268,16 +273,16 @@ def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
     if not slow:
         return None
     domain = scenario.hardware.scale_up.domain_size
-    cure = (
-        "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'"
-        if scenario.mesh.order[0] != "tp"
-        else f"--tp {domain}"
-    )
+    heads = math.gcd(*(kind.num_attention_heads for kind in scenario.model.kinds))
+    inside = max(divisors(math.gcd(domain, heads), scenario.mesh.tp_size))
+    cure = f"--tp {inside}"
+    if scenario.mesh.order[0] != "tp":
+        cure = "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'"
     return Finding(
         "RP208",
         "warning",
-        f"tensor parallelism crosses the {domain}-rank domain: its all-reduces, twice a layer, take"
-        " the slow link",
+        f"tensor-parallel groups cross the {domain}-rank domain: their all-reduces, twice a layer,"
+        " take the slow link",
         cure,
     )
 

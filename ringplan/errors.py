@@ -36,7 +36,7 @@ class FileError(RingplanError):
     """A file that cannot be read or written."""
 
 
-def quote(given: object) -> str:
+def quote(given: object, most: int = 60) -> str:
     """
     Quote what the user wrote, shortened where it is long.
 
@@ -44,7 +44,7 @@ def quote(given: object) -> str:
     "'1111111111111111111111111111111111111111...' (100 characters)"
     """
     text = str(given).lower() if isinstance(given, bool) else str(given)
-    return f"'{text}'" if len(text) <= 60 else f"'{text[:40]}...' ({len(text)} characters)"
+    return f"'{text}'" if len(text) <= most else f"'{text[:40]}...' ({len(text)} characters)"
 
 
 def nearest(word: str, choices: "list[str] | tuple[str, ...]", *, noun: str = "") -> str:

@@ -64,7 +64,9 @@ def legal_cp(scenario: Scenario, wanted: int, *, up: bool) -> int | None:
     able = [
         ranks
         for ranks in divisors(new, new)
-        if not ranks % exchange and (ranks == exchange or not new % (chunks * ranks))
+        if not ranks % exchange
+        and (ranks == exchange or not new % (chunks * ranks))
+        and not mesh.dp_size * ranks % mesh.ep_size
     ]
     near = [ranks for ranks in able if (ranks >= wanted if up else ranks <= wanted)]
     return (min(near) if up else max(near)) if near else None
@@ -103,8 +105,7 @@ def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
         heads, groups = kind.num_attention_heads, kind.num_key_value_heads
         if _shares(kind, tp_size):
             continue
-        most = max(heads, tp_size)
-        able = [t for t in range(1, most + 1) if all(_shares(each, t) for each in kinds)]
+        able = [t for t in divisors(heads, heads) if all(_shares(each, t) for each in kinds)]
         hint = f"--tp {min(able, key=lambda t: (abs(t - tp_size), -t))}"
         if heads % tp_size:
             what, brief = f"does not divide {heads} query heads", f"{heads} heads"

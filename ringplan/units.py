@@ -28,6 +28,13 @@ EXAMPLES: Final = {
     "FLOP/s": "989 TFLOP/s",
     "s": "5 us",
 }
+
+
+class _Shown(Quantity):
+    """A quantity with the prefixes that people read."""
+
+
+_Shown.set_prefs(output_sf="EPTGMkmunpfa")
 _QUANTITY: Final = re.compile(
     r"\s*(?P<number>[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*",
     re.IGNORECASE,
@@ -148,4 +155,4 @@ def show(value: float, unit: str) -> str:  # noqa: PLR0911 - one answer a unit
         case "s" if value >= 100:
             return f"{value:,.0f} s"
         case _:
-            return Quantity(value, units=unit).render(prec=2, strip_zeros=False)
+            return _Shown(value, units=unit).render(prec=2, strip_zeros=False)

@@ -75,7 +75,8 @@ class LazyGroup(TyperGroup):
         """Run a command; say what is wrong in a message of ours, or keep the traceback of a bug."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except RingplanError as error:
             complain(error)
             raise typer.Exit(EXIT_NOT_A_SCENARIO) from error

@@ -16,6 +16,7 @@ class Terminal(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
+        self.width = max(self.width, 80)  # narrower tables lose their units
 
     def on_broken_pipe(self) -> None:
         """Pass it on: Rich would exit with 1, which means something else here."""

@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from ringplan.estimation.numbers import Numbers, Table
 
 
-def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Number]:
-    """Answer for the ring of the widest layer, at the rates of its own link."""
+#: No block is this long: where even such a one does not hide its transfer, none does.
+LONGEST = 2**32
+
+
+def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Number | None]:
+    """Answer for the ring of the widest layer, at its own link's rates; None where none does."""
     link = device.link(x, "ring")
     common = _common(x, widest)
     just = x.leaf.derived("margin", 1, "the transfer just fits")
-    return {
+    blocks = {
         "min_block_tokens": _smallest(x, device, common, link, just),
         "min_block_tokens_hidden": _hidden(x, device, common, link),
+    }
+    found = {name: None if plain(n) > LONGEST else n for name, n in blocks.items()}
+    return {
+        **found,
         "min_block_tokens_ideal": ring.min_block_tokens_ideal(
             flops_per_second=device.flops_per_second(widest.shape.query_tokens),
             bandwidth=link.bandwidth,

@@ -185,16 +185,14 @@ def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str])
     return Ring(**fields)
 
 
+_BLOCKS = ("min_block_tokens", "min_block_tokens_hidden", "min_block_tokens_ideal", "max_cp_size")
 _NEEDS_HOP = (
     "hop_time",
     "overlap_margin",
     "overlap_margin_nominal",
     "overlap_margin_backward",
-    "min_block_tokens",
-    "min_block_tokens_hidden",
-    "min_block_tokens_ideal",
-    "max_cp_size",
     "link",
+    *_BLOCKS,
 )
 
 
@@ -221,12 +219,15 @@ def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) ->
         "link": link.name,
     }
     if x.phase == "decode":
-        for name in _NEEDS_HOP[4:8]:
+        for name in _BLOCKS:
             missing[f"ring.{name}"] = (
                 "in decode compute and transfer both grow with the block: no block hides the ring"
             )
         return fields
-    return fields | smallest_blocks(x, dev, widest)
+    blocks = smallest_blocks(x, dev, widest)
+    for name in (name for name, block in blocks.items() if block is None):
+        missing[f"ring.{name}"] = "no block of up to 2^32 tokens hides its transfer on this link"
+    return fields | blocks
 
 
 def _utilization(x: Numbers) -> Utilization:

@@ -329,9 +329,10 @@ def stage_slices(num_layers: int, pp_size: int) -> list[slice]:
 def _stages(leaf: Leaves, model: ModelSpec, pp_size: int) -> tuple[Stage, ...]:
     """Build the stages that differ: equal ones are alike in every number."""
     stages: dict[tuple[Any, ...], Stage] = {}
-    for index, part in enumerate(stage_slices(model.num_hidden_layers, pp_size)):
+    slices = stage_slices(len(model.pattern), min(pp_size, len(model.pattern) + 1))
+    for index, part in enumerate(slices):
         counts = Counter(model.pattern[part])
-        first, last = index == 0, index == pp_size - 1
+        first, last = index == 0, index == len(slices) - 1
         key = (first, last, *sorted(counts.items()))
         if key not in stages:
             stages[key] = _stage(leaf, model, index, counts, first=first, last=last)

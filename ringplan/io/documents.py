@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 2_000_000
 MAX_NODES: Final = 100_000
-_INT: Final = re.compile(r"[+-]?\d[\d_]*")
+_INT: Final = re.compile(r"[+-]?\d+(_\d+)*")
 _FLOAT: Final = re.compile(r"[+-]?(\d[\d_]*\.\d*|\.\d+)")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -62,13 +62,15 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise FileError(f"{path} is a directory", hint=f"name a file, like {path}/config.json")
-        size = path.stat().st_size
-        if size > MAX_BYTES:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            size = max(path.stat().st_size, MAX_BYTES) / 1e6
             raise FileError(
-                f"{path} has {size / 1e6:,.0f} MB; a scenario, profile or config has a few kB",
+                f"{path} has {size:,.0f} MB; a scenario, profile or config has a few kB",
                 hint="name the right file",
             )
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileError(f"{path} is not a text file", hint="name a YAML or JSON file") from error
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +67,7 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
         No such file.
     """
     if "/" in name or "\\" in name or name.endswith((".json", ".yaml", ".yml")):
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 - leaves an unknown ~user as it is
         if beside is not None and not path.is_absolute():
             path = beside / path
         if not path.exists():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ringplan.specs.model import ModelSpec
 
+DEEPEST: Final = 8  # no path of a scenario has more dots
 BLOCKS: Final = ("model", "hardware", "mesh", "workload")
 
 
@@ -186,14 +187,14 @@ def _command_line(
 def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
     """Set a path; a base given as a word becomes a block, so that its fields can be set."""
     block, _, rest = path.partition(".")
-    if block not in BLOCKS or not all(path.split(".")):
+    if block not in BLOCKS or not all(path.split(".")) or path.count(".") > DEEPEST:
         whole = [p for p in _PATHS if p.rpartition(".")[2] == path]
         hint = (
             f"did you mean {whole[0]}?"
             if whole
             else nearest(block, BLOCKS, noun="paths start with")
         )
-        raise SpecError(f"{origin.where}: there is no '{path}' in a scenario", hint=hint)
+        raise SpecError(f"{origin.where[:200]}: there is no {quote(path)} in a scenario", hint=hint)
     if not rest and block in BLOCKS[2:]:
         hint = f"{'mesh.cp_size=8' if block == 'mesh' else 'workload.seq_len=128K'}"
         raise SpecError(f"{origin.where}: {block} is a block; set one of its keys", hint=hint)
@@ -267,7 +268,8 @@ def read_model(path: Path) -> tuple[str, Tree]:
     if path.suffix == ".json":
         name = document.values.get("_name_or_path")
         here = path.resolve()
-        return str(name or (here.parent.name if here.stem == "config" else here.stem)), document
+        name = str(name or (here.parent.name if here.stem == "config" else here.stem))
+        return "".join(letter for letter in name if letter.isprintable()), document
     if not isinstance(document.values.get("config"), dict):
         raise SpecError(
             f"{path} has no 'config' block", hint="see ringplan/data/models for the form"

@@ -49,7 +49,7 @@ class Problems:
 
 def _line(spec: type[BaseModel], details: Any, tree: Tree, block: str) -> str:
     loc = [str(part) for part in details["loc"]]
-    path = ".".join([block, *loc])
+    path = ".".join([block, *(part for part in loc if not part.isdigit())])
     origin = _origin(tree, loc)
     place = f"{origin.where}: " if origin else ""
     return f"{place}{path}: {_message(spec, loc, details)}"
@@ -66,7 +66,7 @@ def _origin(tree: Tree, loc: list[str]) -> Origin | None:
     return None
 
 
-def _message(  # noqa: PLR0911 - one answer a kind
+def _message(  # noqa: C901, PLR0911 - one answer a kind
     spec: type[BaseModel], loc: list[str], details: Any
 ) -> str:
     kind, given, context = details["type"], details.get("input"), details.get("ctx", {})
@@ -83,6 +83,8 @@ def _message(  # noqa: PLR0911 - one answer a kind
         return f"is {quote(given)}, but must be one of {context['expected']}"
     if kind in ("int_type", "int_parsing", "int_from_float"):
         return f"is {quote(given)}, but must be a whole number"
+    if kind in ("float_type", "float_parsing", "finite_number"):
+        return f"is {quote(given)}, but must be a finite number"
     if kind in ("bool_type", "bool_parsing"):
         return f"is {quote(given)}, but must be true or false"
     if kind == "tuple_type":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -23,18 +24,22 @@ def write_text(path: Path, text: str) -> None:
         if path.is_dir():
             example = path / "estimate.json"
             raise FileError(f"{path} is a directory", hint=f"name a file, like {example}")
+        path = path.resolve()  # a link is followed
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "permission denied")
         if path.exists() and not path.is_file():  # a pipe or a device: nothing to rename
             path.write_text(text, encoding="utf-8")
             return
+        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         beside = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        beside.chmod(0o666 & ~_umask())
+        beside.chmod(mode)
         beside.replace(path)
     except OSError as error:
         raise FileError(
-            f"cannot write {quote(path)}: {(error.strerror or str(error)).lower()}",
+            f"cannot write {quote(path, 400)}: {(error.strerror or str(error)).lower()}",
             hint="choose another --output",
         ) from error
     finally:

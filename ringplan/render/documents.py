@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
@@ -86,7 +87,7 @@ def to_markdown(
     | 1 | a\|b |
     <BLANKLINE>
     """
-    lines = list(head)
+    lines = [html.escape(line, quote=False) for line in head]
     for title, columns, rows, note in sections:
         lines += ["", f"## {title}", "", _row(columns), "|" + "---|" * len(columns)]
         lines += [_row(row) for row in rows]
@@ -95,7 +96,8 @@ def to_markdown(
 
 
 def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    safe = (html.escape(cell, quote=False) for cell in cells)
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in safe) + " |"
 
 
 def cell(value: Any, unit: str) -> str:

@@ -42,12 +42,12 @@ def unit(symbol: str) -> dict[str, Any]:
     return {"unit": symbol}
 
 
-Bytes = Annotated[float, quantity("B"), Field(gt=0, lt=1e18, json_schema_extra=unit("B"))]
+Bytes = Annotated[float, quantity("B"), Field(ge=1, lt=1e18, json_schema_extra=unit("B"))]
 BytesPerSecond = Annotated[
-    float, quantity("B/s"), Field(gt=0, lt=1e18, json_schema_extra=unit("B/s"))
+    float, quantity("B/s"), Field(ge=1, lt=1e18, json_schema_extra=unit("B/s"))
 ]
 FlopsPerSecond = Annotated[
-    float, quantity("FLOP/s"), Field(gt=0, lt=1e21, json_schema_extra=unit("FLOP/s"))
+    float, quantity("FLOP/s"), Field(ge=1, lt=1e21, json_schema_extra=unit("FLOP/s"))
 ]
 Seconds = Annotated[float, quantity("s"), Field(ge=0, lt=3600, json_schema_extra=unit("s"))]
 _TOKENS = BeforeValidator(_tokens, json_schema_input_type=int | str)

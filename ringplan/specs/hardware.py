@@ -23,7 +23,7 @@ def _table(given: object) -> object:
     return ((1, given),)
 
 
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(strict=True, ge=1e-6, le=1)]
 Efficiency = Annotated[
     tuple[tuple[int, Share], ...],
     BeforeValidator(_table, json_schema_input_type=float | dict[str, float]),
@@ -48,7 +48,7 @@ class Memory(Spec):
 
     capacity: Bytes = Field(description="What the driver shows, before any context.")
     bandwidth: BytesPerSecond
-    utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+    utilization: Share = Field(
         default=1.0, description="Share of the capacity that an engine may use."
     )
     overhead: Bytes = Field(description="Context, communicators and graphs, each counted once.")

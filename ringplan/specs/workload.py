@@ -32,7 +32,9 @@ class Workload(Spec):
     num_micro_batches: GroupSize = Field(
         default=1, description="Passes per training step; whole steps are not timed yet."
     )
-    causal: bool = Field(default=True, description="Whether a token sees only earlier ones.")
+    causal: bool = Field(
+        default=True, strict=True, description="Whether a token sees only earlier ones."
+    )
     weights_dtype: Dtype | None = Field(
         default=None, description="Format of the weights; None is the published one."
     )

@@ -184,6 +184,16 @@ SCENARIOS: dict[str, Given] = {
         "pp_size": 4,
         "cp_size": 8,
     },
+    "llama stages": {
+        "model": "llama-3.1-8b",
+        "hardware": H100,
+        "seq_len": "128K",
+        "cp_size": 2,
+        "pp_size": 2,
+        "dp_size": 3,
+        "batch_size": 2,
+        "partition": "contiguous",
+    },
     "tpu": {
         "model": "llama-3.1-70b",
         "hardware": "tpu-v5p",

@@ -111,7 +111,7 @@ def shape(x: Numbers, kind: Kind) -> Shape:
         else kind.v_head_dim,
         first_pairs=first,
         later_pairs=later,
-        hop_bytes=hop(_wire(x, kind)),
+        hop_bytes=hop(wire_element(x, kind)),
         gradient_bytes=hop(x.gradient_wire_bytes),
     )
 
@@ -142,7 +142,7 @@ def _block(x: Numbers, kind: Kind) -> Number:
     )
 
 
-def _wire(x: Numbers, kind: Kind) -> Number:
+def wire_element(x: Numbers, kind: Kind) -> Number:
     """Bytes of an element on the wire: as cached where the cache travels, else as activations."""
     if x.phase == "decode":
         return x.kv_bytes

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ringplan.costs import masks, ring
-from ringplan.estimation.attention import HIDDEN
+from ringplan.estimation.attention import HIDDEN, wire_element
 from ringplan.estimation.numbers import plain
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _common(x: Numbers, widest: Layer) -> dict[str, Number]:
             num_kv_heads=s.num_kv_heads,
             head_dim=kind.head_dim,
             v_head_dim=kind.v_head_dim,
-            element_bytes=x.wire_bytes,
+            element_bytes=wire_element(x, kind),
             ulysses_size=x.ulysses_size,
         ),
     }

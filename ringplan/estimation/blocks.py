@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ringplan.costs import masks, ring
+from ringplan.costs import hiding, masks, ring
 from ringplan.estimation.attention import HIDDEN, wire_element
 from ringplan.estimation.numbers import plain
 
@@ -32,7 +32,7 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
     found = {name: None if plain(n) > LONGEST else n for name, n in blocks.items()}
     return {
         **found,
-        "min_block_tokens_ideal": ring.min_block_tokens_ideal(
+        "min_block_tokens_ideal": hiding.min_block_tokens_ideal(
             flops_per_second=device.flops_per_second(widest.shape.query_tokens),
             bandwidth=link.bandwidth,
             latency=link.latency,
@@ -58,7 +58,7 @@ def _common(x: Numbers, widest: Layer) -> dict[str, Number]:
         "v_head_dim": kind.v_head_dim,
         "visible_share": visible,
         "ulysses_size": x.ulysses_size,
-        "wire_bytes_per_token": ring.wire_bytes_per_token(
+        "wire_bytes_per_token": hiding.wire_bytes_per_token(
             num_kv_heads=s.num_kv_heads,
             head_dim=kind.head_dim,
             v_head_dim=kind.v_head_dim,
@@ -80,7 +80,7 @@ def _smallest(
     if x.phase != "train":
         return forward
     kind = x.kinds[x.widest]
-    gradients = ring.wire_bytes_per_token(
+    gradients = hiding.wire_bytes_per_token(
         num_kv_heads=kind.rank_kv_heads,
         head_dim=kind.head_dim,
         v_head_dim=kind.v_head_dim,
@@ -95,14 +95,14 @@ def _smallest(
         ),
     }
     backward = _of_pass(x, common | sizes, link, margin, device.peak, device.backward)
-    return ring.larger_block(forward=forward, backward=backward)
+    return hiding.larger_block(forward=forward, backward=backward)
 
 
 def _of_pass(  # noqa: PLR0917 - what the formula needs
     x: Numbers, common: dict[str, Number], link: Link, margin: Number, peak: Number, table: Table
 ) -> Number:
     striped = x.causal and x.partition == "striped"
-    return ring.min_block_tokens(
+    return hiding.min_block_tokens(
         margin=margin,
         granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, _why(x)),
         diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
@@ -129,7 +129,7 @@ def _max_cp_size(x: Numbers, device: Device, common: dict[str, Number]) -> Numbe
     inner = math.prod(x.sizes[axis] for axis in order[: order.index("ring")])
     domain = profile.scale_up.domain_size
     ranks = domain // inner * x.sizes["ulysses"]
-    return ring.max_cp_size(
+    return hiding.max_cp_size(
         seq_len=x.tokens.context,
         min_block_inside=_hidden(x, device, common, device.hop_link(x, inside=True)),
         min_block_outside=_hidden(x, device, common, device.hop_link(x, inside=False)),

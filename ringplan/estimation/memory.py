@@ -53,17 +53,23 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
     )
 
 
-def dense_and_experts(x: Numbers, part: Parameters) -> tuple[Number, Number]:
-    """Parameters of one format on a rank: all but routed experts, and those."""
-    dense = memory.dense_parameters(
-        replicated=part.replicated,
-        tensor=part.tensor,
-        kv=part.kv,
-        tp_size=x.tp_size,
-        num_key_value_heads=tuple(kind.num_key_value_heads for kind in x.kinds),
-    )
-    experts = memory.expert_parameters(expert=part.expert, tp_size=x.tp_size, ep_size=x.ep_size)
-    return dense, experts
+def by_class(x: Numbers, stage: Stage) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """Quantised and 16-bit parameters on a rank: of all but routed experts, and of those."""
+
+    def dense(part: Parameters) -> Number:
+        return memory.dense_parameters(
+            replicated=part.replicated,
+            tensor=part.tensor,
+            kv=part.kv,
+            tp_size=x.tp_size,
+            num_key_value_heads=tuple(kind.num_key_value_heads for kind in x.kinds),
+        )
+
+    def experts(part: Parameters) -> Number:
+        return memory.expert_parameters(expert=part.expert, tp_size=x.tp_size, ep_size=x.ep_size)
+
+    quantized, unquantized = stage.quantized, stage.unquantized
+    return (dense(quantized), dense(unquantized)), (experts(quantized), experts(unquantized))
 
 
 def _shards(x: Numbers, scenario: Scenario, from_stage: int) -> tuple[Number, Number]:
@@ -95,12 +101,7 @@ def weights(x: Numbers, stage: Stage, shards: tuple[Number, Number]) -> tuple[Nu
             unquantized_bytes=sixteen,
             shards=count,
         )
-        for quantized, unquantized, count in zip(
-            dense_and_experts(x, stage.quantized),
-            dense_and_experts(x, stage.unquantized),
-            shards,
-            strict=True,
-        )
+        for (quantized, unquantized), count in zip(by_class(x, stage), shards, strict=True)
     )
     return dense, experts
 
@@ -249,11 +250,6 @@ def gradients(
             bytes_each=each,
             shards=count,
         )
-        for quantized, unquantized, count in zip(
-            dense_and_experts(x, stage.quantized),
-            dense_and_experts(x, stage.unquantized),
-            shards,
-            strict=True,
-        )
+        for (quantized, unquantized), count in zip(by_class(x, stage), shards, strict=True)
     )
     return dense, experts

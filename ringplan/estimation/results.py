@@ -18,6 +18,7 @@ from ringplan.costs import (
     collectives,
     decode,
     fit,
+    hiding,
     layout,
     masks,
     memory,
@@ -109,12 +110,12 @@ class Ring(NamedTuple):
     verdict: Annotated[
         str | None, plain("none, exposed, hidden (>= 1.25), marginal (>= 1) or stalled.")
     ] = None
-    min_block_tokens: Annotated[Number, metric(ring.min_block_tokens, ring.larger_block)] = None
+    min_block_tokens: Annotated[Number, metric(hiding.min_block_tokens, hiding.larger_block)] = None
     min_block_tokens_hidden: Annotated[
-        Number, metric(ring.min_block_tokens, ring.larger_block, about="Margin 1.25.")
+        Number, metric(hiding.min_block_tokens, hiding.larger_block, about="Margin 1.25.")
     ] = None
-    min_block_tokens_ideal: Annotated[Number, metric(ring.min_block_tokens_ideal)] = None
-    max_cp_size: Annotated[Number, metric(ring.max_cp_size)] = None
+    min_block_tokens_ideal: Annotated[Number, metric(hiding.min_block_tokens_ideal)] = None
+    max_cp_size: Annotated[Number, metric(hiding.max_cp_size)] = None
     time_forward: Annotated[Number, metric(ring.pass_time)] = None
     time_backward: Annotated[Number, metric(ring.pass_time)] = None
     exposed_time: Annotated[Number, metric(ring.total_exposure)] = None

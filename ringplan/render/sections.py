@@ -105,7 +105,8 @@ def _memory(assessment: Assessment) -> Section:
     if memory.min_cp_size:
         others = assessment.scenario.mesh.world_size // assessment.scenario.mesh.cp_size
         devices = memory.min_cp_size * others
-        facts.append(f"fits from cp {memory.min_cp_size} on ({devices:,} devices)")
+        plural = "" if devices == 1 else "s"
+        facts.append(f"fits from cp {memory.min_cp_size} on ({devices:,} device{plural})")
     if memory.kv_tokens:
         facts.append(
             f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
@@ -275,7 +276,9 @@ def given(inputs: list[dict[str, Any]]) -> Section:
     rows = [
         [row["path"], str(row["value"]), row["origin"]]
         for row in inputs
-        if row["origin"] != "default" and not row["source"]
+        if row["origin"] != "default"
+        and not row["source"]
+        and not row["origin"].startswith("hardware_profiles/")
     ]
     note = f"ringplan {__version__}; every other value is a default, or has its source in a profile"
     return Section("Given", ["path", "value", "origin"], rows, note)

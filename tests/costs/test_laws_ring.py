@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, collectives, layout, masks, ring
+from ringplan.costs import attention, collectives, hiding, layout, masks, ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,7 @@ def test_wire_bytes_of_a_token_are_those_of_a_hop(
     heads: int, ulysses_size: int, tokens: int
 ) -> None:
     """Inside a hybrid a hop carries u times the tokens with 1/u of the heads, at least one."""
-    per_token = ring.wire_bytes_per_token(
+    per_token = hiding.wire_bytes_per_token(
         num_kv_heads=heads,
         head_dim=192,
         v_head_dim=128,
@@ -490,7 +490,7 @@ def shared(x: dict[str, Any]) -> dict[str, Any]:
             seq_len=x["new_parts"],
             mask_share=1 if x["partition"] == "full" else 0.5,
         ),
-        "wire_bytes_per_token": ring.wire_bytes_per_token(
+        "wire_bytes_per_token": hiding.wire_bytes_per_token(
             num_kv_heads=x["num_kv_heads"],
             head_dim=x["head_dim"],
             v_head_dim=x["v_head_dim"],
@@ -506,7 +506,7 @@ def test_smallest_block_hides_its_transfer_and_one_step_less_does_not(
 ) -> None:
     """Forward formulas at the answer and one granule below it; latency, tables and all."""
     granule = 2 * x["new_parts"] * pieces
-    block = ring.min_block_tokens(
+    block = hiding.min_block_tokens(
         margin=wanted,
         granule=granule,
         diagonal_share=0.5 if x["partition"] == "striped" else 0,
@@ -527,7 +527,7 @@ def test_smallest_block_hides_its_transfer_and_one_step_less_does_not(
 
 def test_block_that_no_context_reaches_is_recognisable() -> None:
     """Twice the largest that is looked at, not a number somebody might plan with."""
-    nothing = ring.min_block_tokens(
+    nothing = hiding.min_block_tokens(
         margin=1,
         granule=2,
         batch_size=1,
@@ -565,7 +565,7 @@ def test_bigger_block_never_lowers_the_margin_at_a_constant_rate(
 def test_ideal_block_equalises_step_and_transfer(x: dict[str, Any], rate: float) -> None:
     """At the returned block attention takes exactly as long as the hop; the diagonal aside."""
     common = shared(x)
-    block = ring.min_block_tokens_ideal(flops_per_second=rate, **common)
+    block = hiding.min_block_tokens_ideal(flops_per_second=rate, **common)
     u = x["ulysses_size"]
     flops = attention.attention_flops(
         batch_size=x["batch_size"],
@@ -589,7 +589,7 @@ def test_ideal_block_of_the_article_is_rate_over_bandwidth(
     heads: int, head_dim: int, rate: float, bandwidth: float
 ) -> None:
     """Multi-head attention, 16 bits, no mask, no latency: b B/F > 1, so n = F/B."""
-    block = ring.min_block_tokens_ideal(
+    block = hiding.min_block_tokens_ideal(
         batch_size=1,
         num_heads=heads,
         head_dim=head_dim,
@@ -645,7 +645,7 @@ def test_most_ranks_are_those_whose_blocks_hide_on_the_link_they_use(
     blocks = {True: inside, False: inside + slower}
     fine = [ranks for ranks in tried if seq_len >= blocks[ranks <= domain] * ranks]
 
-    assert ring.max_cp_size(
+    assert hiding.max_cp_size(
         seq_len=seq_len,
         min_block_inside=inside,
         min_block_outside=inside + slower,

@@ -107,6 +107,13 @@ SCENARIOS: dict[str, Given] = {
         "cp_size": 8,
         "zero_stage": 3,
     },
+    "gemma short": {
+        "model": "gemma-2-27b",
+        "hardware": B200,
+        "seq_len": "8K",
+        "cp_size": 8,
+        "batch_size": 3,
+    },
     "gemma decode": {
         "model": "gemma-2-27b",
         "hardware": H100,

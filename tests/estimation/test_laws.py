@@ -388,6 +388,22 @@ def test_tokens_of_cache_are_those_of_the_first_stage_where_it_has_a_layer_more(
         {
             "model": "llama-3.1-8b",
             "hardware": H100,
+            "seq_len": "4K",
+            "phase": "decode",
+            "pp_size": 3,
+            "batch_size": 3,
+        },
+        {
+            "model": "llama-3.1-70b",
+            "hardware": B200,
+            "seq_len": "8K",
+            "phase": "decode",
+            "cp_size": 8,
+            "tp_size": 2,
+        },
+        {
+            "model": "llama-3.1-8b",
+            "hardware": H100,
             "seq_len": "64K",
             "phase": "decode",
             "cp_size": 2,
@@ -395,7 +411,7 @@ def test_tokens_of_cache_are_those_of_the_first_stage_where_it_has_a_layer_more(
             "kv_dtype": "fp8",
         },
     ],
-    ids=lambda given: f"{given['model']} {given.get('pp_size', 1)} stages",
+    ids=lambda given: f"{given['model']} {given['seq_len']} {given.get('pp_size', 1)} stages",
 )
 def test_as_many_sequences_as_are_said_to_fit_do_and_one_more_does_not(given: Given) -> None:
     most = math.floor(made(**given).memory.max_concurrency)
@@ -751,6 +767,54 @@ def test_both_ends_of_the_window_fit_and_hide(name: str) -> None:
         assert of.ring.verdict in ("hidden", "none")
 
 
+#: Domains that the ranks of a ring do not fill evenly: 72 devices, and 8,960.
+UNEVEN: dict[str, Given] = {
+    "64 of 72": {
+        "model": "deepseek-r1",
+        "hardware": "gb200-nvl72",
+        "seq_len": "64K",
+        "cached_len": "48K",
+        "cp_size": 4,
+        "ulysses_size": 2,
+        "tp_size": 8,
+        "pp_size": 5,
+        "dp_size": 2,
+    },
+    "72 of 72": {
+        "model": "qwen3-8b",
+        "hardware": "gb200-nvl72",
+        "seq_len": "512K",
+        "cp_size": 2,
+        "dp_size": 2,
+    },
+    "pod": {
+        "model": "llama-3.1-70b",
+        "hardware": "tpu-v5p",
+        "seq_len": "256K",
+        "cp_size": 8,
+        "tp_size": 8,
+        "pp_size": 8,
+        "dp_size": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_the_largest_ring_hides_where_its_ranks_would_straddle_domains(name: str) -> None:
+    given = UNEVEN[name]
+    most = made(**given).ring.max_cp_size
+    ring = made(**{**given, "cp_size": most}).ring
+    assert ring.verdict in ("hidden", "none"), (most, ring.overlap_margin, ring.link)
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_the_window_hides_where_its_ranks_would_straddle_domains(name: str) -> None:
+    given = UNEVEN[name]
+    for ranks in ringplan.estimate(**given).summary.cp_sizes or ():
+        ring = made(**{**given, "cp_size": ranks}).ring
+        assert ring.verdict in ("hidden", "none"), (ranks, ring.overlap_margin, ring.link)
+
+
 # The same ranks, used another way
 
 
@@ -906,6 +970,17 @@ def test_a_cache_is_read_once_from_memory(name: str) -> None:
     rate = read.hardware.memory.bandwidth * read.hardware.efficiency.memory
     assert of.decode.kv_read_time == pytest.approx(shard / rate, rel=1e-12)
     assert of.decode.rotate_kv.bytes_sent == (mesh.cp_size - 1) * shard
+
+
+@pytest.mark.parametrize("name", having(phase="decode"))
+def test_a_step_of_decode_is_bound_by_arithmetic_or_by_memory(name: str) -> None:
+    """One query token runs at the efficiency of the smallest size measured."""
+    read, of = named(name)
+    hardware = read.hardware
+    peak = getattr(hardware.peak, read.workload.activation_dtype)
+    compute = of.ring.step_flops / (peak * hardware.efficiency.attention_forward[0][1])
+    expected = max(compute, of.decode.kv_read_time)
+    assert of.ring.step_attention_time == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gpt-oss decode", "gemma decode", "llama decode"])

@@ -36,11 +36,12 @@ class _Shown(Quantity):
 
 _Shown.set_prefs(output_sf="EPTGMkmunpfa")
 _QUANTITY: Final = re.compile(
-    r"\s*(?P<number>[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*",
-    re.IGNORECASE,
+    r"\s*(?P<number>[+-]?(\d+(_\d+)*\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>\S.*?)?\s*",
+    re.IGNORECASE | re.ASCII,
 )
 _TOKENS: Final = re.compile(
-    r"(?P<number>\d{1,3}(,\d{3})+|\d[\d_]*(\.\d+)?)\s*(?P<suffix>[KMG]?)", re.IGNORECASE
+    r"(?P<number>\d{1,3}(,\d{3})+|\d+(_\d+)*(\.\d+)?)\s*(?P<suffix>[KMG]?)",
+    re.IGNORECASE | re.ASCII,
 )
 _TOKEN_FACTORS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 MAX_TOKENS: Final = 2**40
@@ -100,7 +101,7 @@ def parse_tokens(text: str) -> int:
     Raises
     ------
     UnitError
-        Not a whole, positive number of tokens, or more than 2**40 of them.
+        Not a whole number of tokens, a negative one, or more than 2**40.
 
     Examples
     --------

@@ -137,7 +137,7 @@ quantized_bytes | e_q | B | bytes of a quantised parameter
 unquantized_bytes | e_16 | B | bytes of another parameter
 per_token | k | B | bytes of cache a token
 constant | C | B | bytes of cache that do not grow
-rank_kv | kv | B | bytes of cache on one rank
+rank_kv | kv | B | bytes on one rank that grow with the sequences
 parts | - | B | parts of a bill
 weights_bytes | - | B | bytes of the weights
 activation_bytes | - | B | bytes of activations

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
-from ringplan.estimation.memory import buffers
+from ringplan.estimation.memory import buffers, fullest_rank
 from ringplan.estimation.numbers import plain, with_ulysses
 from ringplan.estimation.results import Alternative
 from ringplan.feasibility import reasons
@@ -51,7 +51,10 @@ def _exchange(
     mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
     why = reasons(scenario.model_copy(update={"mesh": mesh}))
     forward = None if why else run(x, kind, device, s)  # what cannot run has no time
-    total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=buffers(x, scenario, s))
+    if any(each.window is not None for each in x.kinds):  # the cache is dealt another way too
+        total = fullest_rank(x, scenario).total_bytes
+    else:
+        total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=buffers(x, scenario, s))
     mixed = "a2a" if x.sizes["ring"] == 1 else "a2a+p2p"
     return Alternative(
         schedule=scenario.schedule.name,

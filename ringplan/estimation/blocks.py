@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from ringplan.costs import hiding, masks, ring
 from ringplan.estimation.attention import HIDDEN, wire_element
 from ringplan.estimation.numbers import plain
+from ringplan.feasibility import divisors
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device, Link
     from ringplan.estimation.numbers import Numbers, Table
+    from ringplan.specs.scenario import Scenario
 
 
 #: No block is this long: where even such a one does not hide its transfer, none does.
@@ -125,18 +127,39 @@ def _hidden(x: Numbers, device: Device, common: dict[str, Number], link: Link | 
 
 
 def _max_cp_size(x: Numbers, device: Device, common: dict[str, Number]) -> Number:
-    order, profile = device.scenario.mesh.order, device.profile
-    inner = math.prod(x.sizes[axis] for axis in order[: order.index("ring")])
-    domain = profile.scale_up.domain_size
-    ranks = domain // inner * x.sizes["ulysses"]
+    inside = _hidden(x, device, common, device.hop_link(x, inside=True))
+    longest = int(plain(x.tokens.context) / plain(inside)) // x.sizes["ulysses"]
     return hiding.max_cp_size(
         seq_len=x.tokens.context,
-        min_block_inside=_hidden(x, device, common, device.hop_link(x, inside=True)),
+        min_block_inside=inside,
         min_block_outside=_hidden(x, device, common, device.hop_link(x, inside=False)),
         inside_ranks=x.leaf.derived(
             "inside_ranks",
-            ranks,
-            f"scale_up.domain_size={profile.scale_up.domain_size} over {inner}",
+            rings_inside(device.scenario, longest) * x.sizes["ulysses"],
+            f"rings that stay inside scale_up.domain_size="
+            f"{device.profile.scale_up.domain_size}, whole in each domain",
         ),
         ulysses_size=x.ulysses_size,
     )
+
+
+def rings_inside(scenario: Scenario, most: int) -> int:
+    """Return the largest ring up to a size that no domain's border cuts; 0 if there is none."""
+    mesh, domain, inner = scenario.mesh, scenario.hardware.scale_up.domain_size, _inner(scenario)
+    whole = [span // inner for span in divisors(domain, domain) if not span % inner]
+    alone = domain // (mesh.world_size // mesh.ring_size)  # the whole job in one domain
+    return max((ring for ring in (*whole, min(alone, most)) if ring <= most), default=0)
+
+
+def cut(scenario: Scenario) -> bool:
+    """Whether the ring is small enough for a domain, and some rings cross a border all the same."""
+    ring, domain = scenario.mesh.ring_size, scenario.hardware.scale_up.domain_size
+    return _inner(scenario) * ring <= domain and rings_inside(scenario, ring) < ring
+
+
+def _inner(scenario: Scenario) -> int:
+    """Ranks between two neighbours of a ring."""
+    mesh = scenario.mesh
+    sizes = {"tp": mesh.tp_size, "ulysses": mesh.ulysses_size}
+    sizes |= {"dp": mesh.dp_size, "pp": mesh.pp_size}
+    return math.prod(sizes[axis] for axis in mesh.order[: mesh.order.index("ring")])

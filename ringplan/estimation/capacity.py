@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import fit
+from ringplan.costs import fit, memory
 from ringplan.estimation.memory import fullest_rank, rank_memory
 from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS
@@ -86,10 +86,13 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
 
 def _kv_tokens(x: Numbers, bill: RankMemory) -> Number:
     """Tokens of context that the ranks of one stage have room for."""
+    parts = [bill.kv_bytes]
+    if x.phase == "decode":  # every sequence of the batch also has a token in flight
+        parts += [bill.activation_bytes, bill.logits_bytes]
     return fit.kv_tokens(
         capacity=bill.capacity_bytes,
         total=bill.total_bytes,
-        rank_kv=bill.kv_bytes,
+        rank_kv=memory.total_bytes(parts=tuple(parts)),
         dp_size=x.dp_size,
         batch_size=x.batch_size,
         seq_len=x.tokens.context,

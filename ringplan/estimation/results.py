@@ -160,7 +160,7 @@ class Alternative(NamedTuple):
     bytes_sent_backward: Annotated[
         Number, metric(collectives.hybrid_bytes, collectives.all_gather_backward_bytes)
     ]
-    memory_bytes: Annotated[Number, metric(memory.swapped_bytes)]
+    memory_bytes: Annotated[Number, metric(memory.swapped_bytes, memory.rank_total)]
     fits: Annotated[Number, metric(fit.fits)]
     time_forward: Annotated[Number, metric(ring.pass_time)]
     exposed_time: Annotated[Number, metric(ring.total_exposure, collectives.collective_time)]

@@ -345,9 +345,11 @@ def kv_tokens(read: Scenario, of: Estimate, stage: int) -> int:
     """Tokens that the free memory of a rank of a stage holds; buffers are alike on all stages."""
     rank, work = of.memory.rank, read.workload
     logits = rank.logits_bytes if stage == rank.stage else 0
-    beside = rank.activation_bytes + rank.ring_buffer_bytes + rank.overhead_bytes + logits
+    working = rank.activation_bytes + logits
+    grows = work.phase == "decode"  # each sequence has tokens in flight
+    beside = rank.ring_buffer_bytes + rank.overhead_bytes + (0 if grows else working)
     free = rank.capacity_bytes - float(rank_weights(read, stage)) - beside
-    held = stage_kv_bytes(read, stage)
+    held = stage_kv_bytes(read, stage) + (working if grows else 0)
     replica = math.floor(Fraction(max(free, 0)) * work.batch_size * work.seq_len / held)
     return read.mesh.dp_size * replica
 

@@ -27,9 +27,13 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
     link = device.link(x, "ring")
     common = _common(x, widest)
     just = x.leaf.derived("margin", 1, "the transfer just fits")
+    hidden = {
+        "scale_up": _hidden(x, device, common, device.hop_link(x, inside=True)),
+        "scale_out": _hidden(x, device, common, device.hop_link(x, inside=False)),
+    }
     blocks = {
         "min_block_tokens": _smallest(x, device, common, link, just),
-        "min_block_tokens_hidden": _hidden(x, device, common, link),
+        "min_block_tokens_hidden": hidden[link.name],
     }
     found = {name: None if plain(n) > LONGEST else n for name, n in blocks.items()}
     return {
@@ -40,7 +44,7 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
             latency=link.latency,
             **common,
         ),
-        "max_cp_size": _max_cp_size(x, device, common),
+        "max_cp_size": _max_cp_size(x, device.scenario, **hidden),
     }
 
 
@@ -126,18 +130,18 @@ def _hidden(x: Numbers, device: Device, common: dict[str, Number], link: Link | 
     return _smallest(x, device, common, link, margin)
 
 
-def _max_cp_size(x: Numbers, device: Device, common: dict[str, Number]) -> Number:
-    inside = _hidden(x, device, common, device.hop_link(x, inside=True))
-    longest = int(plain(x.tokens.context) / plain(inside)) // x.sizes["ulysses"]
+def _max_cp_size(x: Numbers, scenario: Scenario, scale_up: Number, scale_out: Number) -> Number:
+    """Largest ring whose blocks hide, from the smallest hidden block on either link."""
+    longest = int(plain(x.tokens.context) / plain(scale_up)) // x.sizes["ulysses"]
+    domain = scenario.hardware.scale_up.domain_size
     return hiding.max_cp_size(
         seq_len=x.tokens.context,
-        min_block_inside=inside,
-        min_block_outside=_hidden(x, device, common, device.hop_link(x, inside=False)),
+        min_block_inside=scale_up,
+        min_block_outside=scale_out,
         inside_ranks=x.leaf.derived(
             "inside_ranks",
-            rings_inside(device.scenario, longest) * x.sizes["ulysses"],
-            f"rings that stay inside scale_up.domain_size="
-            f"{device.profile.scale_up.domain_size}, whole in each domain",
+            rings_inside(scenario, longest) * x.sizes["ulysses"],
+            f"rings that no border of scale_up.domain_size={domain} cuts",
         ),
         ulysses_size=x.ulysses_size,
     )

@@ -1,6 +1,7 @@
 """The program: ``ringplan`` and ``python -m ringplan``."""
 
 import gc
+import os
 import sys
 
 
@@ -13,6 +14,10 @@ def main() -> None:
         app(prog_name="ringplan")
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # --help and --version print before there is a command
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.write(f"error: cannot write the result: {error.strerror}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

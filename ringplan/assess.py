@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringplan.checks import Finding, findings, judged_margin
-from ringplan.estimation.blocks import cut
+from ringplan.checks import Finding, cp_window, findings, judged_margin
 from ringplan.estimation.core import estimate
-from ringplan.feasibility import legal_cp
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -46,24 +44,6 @@ def assess(scenario: Scenario) -> Assessment:
     made = estimate(scenario)
     found = tuple(findings(scenario, made))
     return Assessment(scenario, made, found, _summary(scenario, made, found))
-
-
-def cp_window(scenario: Scenario, made: Estimate) -> tuple[int, int] | None:
-    """Smallest and largest legal size that fits and hides; None if there is none, or no ring."""
-    least, most = made.memory.min_cp_size, made.ring.max_cp_size
-    if least is None or most is None:
-        return None
-    low, high = legal_cp(scenario, least, up=True), legal_cp(scenario, most, up=False)
-    while high is not None and high > scenario.mesh.ulysses_size and _stalls(scenario, high):
-        high = legal_cp(scenario, high - 1, up=False)
-    return (low, high) if low is not None and high is not None and low <= high else None
-
-
-def _stalls(scenario: Scenario, cp_size: int) -> bool:
-    """Whether a ring of this size stalls because a domain's border cuts it."""
-    mesh = scenario.mesh.model_copy(update={"cp_size": cp_size})
-    tried = scenario.model_copy(update={"mesh": mesh})
-    return cut(tried) and estimate(tried).ring.verdict not in ("hidden", "none")
 
 
 def _summary(scenario: Scenario, made: Estimate, found: tuple[Finding, ...]) -> Summary:

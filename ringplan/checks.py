@@ -11,6 +11,8 @@ import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ringplan.costs import masks
+from ringplan.estimation.blocks import cut
+from ringplan.estimation.core import estimate as estimated
 from ringplan.estimation.memory import fullest_rank
 from ringplan.estimation.numbers import numbers
 from ringplan.feasibility import divisors, legal_cp, reasons
@@ -63,7 +65,10 @@ def _room(scenario: Scenario, estimate: Estimate) -> list[str]:
     if work.phase == "prefill" and work.split[1] > CHUNK:
         chunk = work.model_copy(update={"new_tokens": CHUNK, "cached_len": None})
         if _fits(scenario, scenario.model_copy(update={"workload": chunk})):
-            ways.append(f"prefill in chunks: --set workload.new_tokens={CHUNK}")
+            flag = f"--set workload.new_tokens={CHUNK}"
+            if work.cached_len is not None:
+                flag = f"--cached-len {work.seq_len - CHUNK}"
+            ways.append(f"prefill in chunks, the last with {flag}")
     if work.phase == "train" and mesh.zero_stage < 3:
         sharded = mesh.model_copy(update={"zero_stage": 3})
         if _fits(scenario, scenario.model_copy(update={"mesh": sharded})):
@@ -150,16 +155,33 @@ def judged_margin(scenario: Scenario, estimate: Estimate) -> float | None:
     return min((margin for margin in margins if margin is not None), default=None)
 
 
+def cp_window(scenario: Scenario, made: Estimate) -> tuple[int, int] | None:
+    """Smallest and largest legal size that fits and hides; None if there is none, or no ring."""
+    least, most = made.memory.min_cp_size, made.ring.max_cp_size
+    if least is None or most is None:
+        return None
+    low, high = legal_cp(scenario, least, up=True), legal_cp(scenario, most, up=False)
+    while high is not None and high > scenario.mesh.ulysses_size and _stalls(scenario, high):
+        high = legal_cp(scenario, high - 1, up=False)
+    return (low, high) if low is not None and high is not None and low <= high else None
+
+
+def _stalls(scenario: Scenario, cp_size: int) -> bool:
+    """Whether a ring of this size stalls because a domain's border cuts it."""
+    mesh = scenario.mesh.model_copy(update={"cp_size": cp_size})
+    tried = scenario.model_copy(update={"mesh": mesh})
+    return cut(tried) and estimated(tried).ring.verdict not in ("hidden", "none")
+
+
 def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
     """What to change: another way over the same ranks, or fewer ranks with bigger blocks."""
     ring = estimate.ring
     ways = []
     if (better := _better(scenario, estimate)) is not None:
         ways.append(better)
-    ranks = legal_cp(scenario, ring.max_cp_size, up=False)
-    least = estimate.memory.min_cp_size
-    if ranks is not None and least is not None and least <= ranks < scenario.mesh.cp_size:
-        ways.append(f"--cp {ranks}, whose blocks hide it")
+    window = cp_window(scenario, estimate)
+    if window is not None and window[1] < scenario.mesh.cp_size:
+        ways.append(f"--cp {window[1]}, whose blocks hide it")
     if not ways and ring.min_block_tokens_hidden is not None:
         hidden = ring.min_block_tokens_hidden * scenario.mesh.cp_size
         ways.append(f"a context of {hidden:,} tokens over these ranks")
@@ -207,6 +229,7 @@ def rp204(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The model and its context fit without context parallelism."""
     if scenario.mesh.cp_size == 1 or estimate.memory.min_cp_size != 1:
         return None
+    experts = " --ep 1" if scenario.mesh.dp_size % scenario.mesh.ep_size else ""
     what = (
         "one device"
         if scenario.mesh.tp_size == 1
@@ -216,7 +239,7 @@ def rp204(scenario: Scenario, estimate: Estimate) -> Finding | None:
         "RP204",
         "info",
         f"all of this fits {what} without context parallelism: a ring buys latency, not room",
-        "--cp 1 needs no interconnect; data parallelism serves more sequences",
+        f"--cp 1{experts} needs no interconnect; data parallelism serves more sequences",
     )
 
 
@@ -276,7 +299,7 @@ def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
     heads = math.gcd(*(kind.num_attention_heads for kind in scenario.model.kinds))
     inside = max(divisors(math.gcd(domain, heads), scenario.mesh.tp_size))
     cure = f"--tp {inside}"
-    if scenario.mesh.order[0] != "tp":
+    if scenario.mesh.order[0] != "tp" and scenario.mesh.tp_size <= domain:
         cure = "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'"
     return Finding(
         "RP208",

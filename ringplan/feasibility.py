@@ -93,6 +93,8 @@ def _tokens(scenario: Scenario) -> Iterator[Reason]:
 def _padding(scenario: Scenario, missing: int) -> str:
     new = scenario.workload.split[1]
     pad = f"pad by {missing:,} to --seq-len {scenario.workload.seq_len + missing}"
+    if scenario.workload.new_tokens is not None:
+        pad = f"--set workload.new_tokens={new + missing}"
     fewer = legal_cp(scenario, scenario.mesh.cp_size, up=False)
     if missing * 10 > new and fewer is not None:
         return f"--cp {fewer}"
@@ -106,7 +108,9 @@ def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
         if _shares(kind, tp_size):
             continue
         able = [t for t in divisors(heads, heads) if all(_shares(each, t) for each in kinds)]
-        hint = f"--tp {min(able, key=lambda t: (abs(t - tp_size), -t))}"
+        u = scenario.mesh.ulysses_size
+        both = [t for t in able if not heads // t % u and not -(-groups // t) % u]
+        hint = f"--tp {min(both or able, key=lambda t: (abs(t - tp_size), -t))}"
         if heads % tp_size:
             what, brief = f"does not divide {heads} query heads", f"{heads} heads"
             yield Reason(

@@ -127,12 +127,13 @@ def run(
     }
     loaded = load(scenario, sets=set_ or (), flags=flags)
     assessment = assess(loaded.scenario)
-    if output and scenario and output.resolve() == scenario.resolve():
-        raise SpecError(f"--output {output} is the scenario itself", hint="name another file")
-    if explain is not None and format_ is Format.CSV:
-        raise SpecError("--explain has no CSV form", hint="--format table, json or markdown")
+    read = {str(scenario), model, hardware}
+    if output is not None and str(output) in read:
+        raise SpecError(f"--output {output} is what was just read", hint="name another file")
     if format_ is None:
         format_ = _SUFFIXES.get(output.suffix if output else "", Format.TABLE)
+    if explain is not None and format_ is Format.CSV:
+        raise SpecError("--explain has no CSV form", hint="--format table, json or markdown")
     derivations = None if explain is None else _derivations(loaded, assessment, explain)
     if format_ is Format.TABLE:
         _tables(assessment, derivations, explain, output, timeline=timeline)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 2_000_000
 MAX_NODES: Final = 100_000
-_INT: Final = re.compile(r"[+-]?\d+(_\d+)*")
+_INT: Final = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT: Final = re.compile(r"[+-]?(\d[\d_]*\.\d*|\.\d+)")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -167,7 +167,8 @@ def _command_line(
         path, equals, value = text.partition("=")
         if not equals or not path.strip():
             raise SpecError(f"--set {text} has no path and value", hint="--set mesh.cp_size=8")
-        given.append((path.strip(), read_value(value.strip()), Origin("set", f"--set {text}")))
+        origin = Origin("set", f"--set {text[:300]}")
+        given.append((path.strip(), read_value(value.strip()), origin))
     given += [
         (path, value, Origin("flag", flag))
         for path, (value, flag) in flags.items()

@@ -37,9 +37,10 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
         beside.chmod(mode)
         beside.replace(path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        reason = getattr(error, "strerror", None) or str(error)
         raise FileError(
-            f"cannot write {quote(path, 400)}: {(error.strerror or str(error)).lower()}",
+            f"cannot write {quote(path, 400)}: {reason.lower()}",
             hint="choose another --output",
         ) from error
     finally:

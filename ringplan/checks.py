@@ -188,11 +188,15 @@ def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
     return "; or ".join(ways) or "a faster link: no block hides a transfer on this one"
 
 
+#: Share of a layer's time below which nothing is worth a change.
+NOTABLE = 0.05
+
+
 def _better(scenario: Scenario, estimate: Estimate) -> str | None:
     """Return the fastest way over the same ranks, where it saves a twentieth of the layer."""
     best = next((row for row in estimate.alternatives if row.best), None)
     here = estimate.ring.time_forward
-    if best is None or best.time_forward > 0.95 * here:
+    if best is None or best.time_forward > (1 - NOTABLE) * here:
         return None
     times = f"({show(best.time_forward, 's')} a layer against {show(here, 's')})"
     if best.comm_type == "all_gather":
@@ -276,13 +280,13 @@ def rp207(scenario: Scenario, estimate: Estimate) -> Finding | None:
         return None
     share = ring.exposed_time / ring.time_forward if ring.time_forward else 0
     better = _better(scenario, estimate)
-    if better is None and share <= 0.05:
+    if better is None and share <= NOTABLE:
         return None
     return Finding(
         "RP207",
         "warning" if better else "info",
         f"{show(share, '%')} of the attention layer is exposed communication"
-        if share > 0.05
+        if share > NOTABLE
         else "another way over the same ranks is faster",
         better or "no way over these ranks is faster; bigger blocks lower it",
     )

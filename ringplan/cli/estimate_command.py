@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -127,8 +128,7 @@ def run(
     }
     loaded = load(scenario, sets=set_ or (), flags=flags)
     assessment = assess(loaded.scenario)
-    read = {str(scenario), model, hardware}
-    if output is not None and str(output) in read:
+    if output is not None and os.path.realpath(output) in map(os.path.realpath, loaded.files):
         raise SpecError(f"--output {output} is what was just read", hint="name another file")
     if format_ is None:
         format_ = _SUFFIXES.get(output.suffix if output else "", Format.TABLE)
@@ -163,19 +163,14 @@ def _derivations(loaded: Loaded, assessment: Assessment, wanted: str) -> dict[st
     return chosen
 
 
-def _explanation(derivations: dict[str, Known | str], assessment: Assessment) -> str:
+def _explanation(derivations: dict[str, Known | str] | None, assessment: Assessment) -> str:
+    if derivations is None:
+        return ""
     from ringplan.estimation.metrics import metrics  # noqa: PLC0415
-    from ringplan.render.explain import Explainer  # noqa: PLC0415
+    from ringplan.render.explain import explanation  # noqa: PLC0415
 
-    explainer = Explainer()
     units = {metric.name: metric.declared.unit for metric in metrics(assessment.estimate)}
-    lines: list[str] = []
-    for metric, known in derivations.items():
-        if isinstance(known, str):
-            lines += [f"{metric}: not counted, {known}", ""]
-        else:
-            lines += [*explainer.lines(metric, known, units[metric]), ""]
-    return "\n".join(lines)
+    return explanation(derivations, units)
 
 
 def _tables(
@@ -191,7 +186,7 @@ def _tables(
     from ringplan.render.terminal import report  # noqa: PLC0415
 
     tables = report(assessment, timeline=timeline) if explain in (None, "all") else None
-    work = "" if derivations is None else _explanation(derivations, assessment)
+    work = _explanation(derivations, assessment)
     if output is not None:
         deliver((as_text(tables) if tables else "") + work, output)
         return
@@ -204,7 +199,7 @@ def _tables(
 def _text(
     assessment: Assessment, loaded: Loaded, format_: Format, derivations: Any, *, timeline: bool
 ) -> str:
-    from ringplan.render import documents, explain, sections  # noqa: PLC0415
+    from ringplan.render import documents, explain, markdown  # noqa: PLC0415
 
     match format_:
         case Format.JSON:
@@ -216,14 +211,5 @@ def _text(
         case Format.CSV:
             return documents.to_csv(assessment)
         case _:
-            head = [f"# {sections.headline(assessment)}", "", sections.subtitle(assessment)]
-            parts = [
-                *sections.sections(assessment, timeline=timeline),
-                sections.given(loaded.inputs()),
-            ]
-            text = documents.to_markdown(
-                [(p.title, p.columns, p.rows, p.note) for p in parts], head
-            )
-            if derivations is not None:
-                text += f"\n## Derivations\n\n```text\n{_explanation(derivations, assessment)}```\n"
-            return text
+            work = _explanation(derivations, assessment)
+            return markdown.page(assessment, loaded.inputs(), work=work, timeline=timeline)

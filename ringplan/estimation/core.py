@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ringplan.estimation.attention import Layer, Pass
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Kind, Numbers
+    from ringplan.estimation.results import RankMemory
     from ringplan.specs.scenario import Scenario
 
 
@@ -59,7 +60,7 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
     missing: dict[str, str] = {}
     bill = fullest_rank(x, scenario)
     return Estimate(
-        memory=_memory(x, scenario, widest.kind, bill, missing),
+        memory=_memory(x, scenario, bill, missing),
         ring=_ring(x, dev, layers, missing),
         utilization=_utilization(x),
         alternatives=_alternatives(x, dev, bill, missing),
@@ -72,9 +73,7 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
     )
 
 
-def _memory(
-    x: Numbers, scenario: Scenario, kind: Kind, bill: Any, missing: dict[str, str]
-) -> Memory:
+def _memory(x: Numbers, scenario: Scenario, bill: RankMemory, missing: dict[str, str]) -> Memory:
     layers = tuple(each.layers for each in x.kinds)
     elements = tuple(_elements(each) for each in x.kinds)
     grows = tuple(
@@ -112,7 +111,7 @@ def _memory(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
             seq_len=x.tokens.context,
-            elements=_elements(kind),
+            elements=elements[x.widest],
             element_bytes=x.kv_bytes,
         ),
         kv_bytes=cache.kv_bytes(
@@ -125,13 +124,13 @@ def _memory(
         score_matrix_bytes=cache.score_matrix_bytes(
             dp_size=x.dp_size,
             batch_size=x.batch_size,
-            num_attention_heads=kind.num_attention_heads,
+            num_attention_heads=x.kinds[x.widest].num_attention_heads,
             new_tokens=x.tokens.new,
             seq_len=x.tokens.context,
             element_bytes=x.activation_bytes,
         ),
         fits=fit.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
-        not_counted=(),
+        not_counted=scenario.model.not_counted,
         rank=bill,
         **inverse,
     )

@@ -38,10 +38,11 @@ _PATHS: Final = [
 
 
 class Loaded(NamedTuple):
-    """A scenario, and the origin of each of its values by dotted path."""
+    """A scenario, the origin of each of its values by dotted path, and the files it is from."""
 
     scenario: Scenario
     origins: dict[str, Origin]
+    files: tuple[Path, ...]
 
     def origin(self, path: str) -> Origin:
         """Who gave the value at a path; a value that nobody gave is a default."""
@@ -124,8 +125,8 @@ def load(
     beside = file.parent if file else None
 
     problems = Problems()
-    model, model_origins = _model(tree, beside, problems)
-    hardware, hardware_origins = _hardware(tree, beside, problems)
+    model_file, model, model_origins = _model(tree, beside, problems)
+    hardware_file, hardware, hardware_origins = _hardware(tree, beside, problems)
     mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = problems.validate(Workload, workload_tree, "workload")
@@ -143,7 +144,8 @@ def load(
         "schedule": schedule_origins,
     }
     origins = {f"{b}.{path}": o for b, known in blocks.items() for path, o in known.items()}
-    return Loaded(scenario, origins)
+    files = tuple(path for path in (file, model_file, hardware_file) if path)
+    return Loaded(scenario, origins, files)
 
 
 def _check_blocks(tree: Tree, file: Path | None) -> None:
@@ -235,14 +237,16 @@ def _base(tree: Tree, block: str, beside: Path | None) -> tuple[Path | None, Tre
         raise SpecError(f"{place}{error.message}", hint=error.hint) from error
 
 
-def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSpec | None, Any]:
+def _model(
+    tree: Tree, beside: Path | None, problems: Problems
+) -> tuple[Path | None, ModelSpec | None, dict[str, Origin]]:
     path, changes = _base(tree, "model", beside)
     if path is None and not changes.values:
         problems.lines.append(
             "no model: give --model NAME or the path of a config.json"
             f" ({', '.join(library.names('models')[:4])}, ...: ringplan list models)"
         )
-        return None, {}
+        return None, None, {}
     config = Tree({}, {})
     name = shown = "model"
     if path is not None:
@@ -260,7 +264,7 @@ def _model(tree: Tree, beside: Path | None, problems: Problems) -> tuple[ModelSp
             where = changes.origins[key].where
             hint = nearest(key, sorted(read.keys), noun="fields")
             problems.lines.append(f"{where}: model.{key}: unknown key ({hint})")
-    return read.spec, read.origins
+    return path, read.spec, read.origins
 
 
 def read_model(path: Path) -> tuple[str, Tree]:
@@ -304,18 +308,18 @@ def _sources(document: Tree, path: Path) -> dict[str, Source]:
 
 def _hardware(
     tree: Tree, beside: Path | None, problems: Problems
-) -> tuple[HardwareProfile | None, dict[str, Origin]]:
+) -> tuple[Path | None, HardwareProfile | None, dict[str, Origin]]:
     path, changes = _base(tree, "hardware", beside)
     if path is None and not changes.values:
         problems.lines.append(
             "no hardware: give --hardware NAME or the path of a profile"
             f" ({', '.join(library.names('hardware')[:4])}, ...: ringplan list hardware)"
         )
-        return None, {}
+        return None, None, {}
     profile = read_profile(path) if path else Tree({"name": "hardware"}, {})
     profile.values.pop("sources", None)  # the origins have them
     profile.overlay(changes)
-    return problems.validate(HardwareProfile, profile, "hardware"), profile.origins
+    return path, problems.validate(HardwareProfile, profile, "hardware"), profile.origins
 
 
 def read_profile(path: Path) -> Tree:

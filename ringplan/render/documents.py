@@ -1,9 +1,8 @@
-"""An assessment as JSON, CSV or Markdown: versioned keys, base units."""
+"""An assessment as JSON or CSV: versioned keys, base units."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import math
@@ -69,35 +68,6 @@ def to_csv(assessment: Assessment) -> str:
         )
         writer.writerow([metric.name, value, metric.declared.unit, metric.declared.scope])
     return out.getvalue()
-
-
-def to_markdown(
-    sections: list[tuple[str, list[str], list[list[str]], str]], head: list[str]
-) -> str:
-    r"""
-    Write sections as Markdown tables.
-
-    >>> print(to_markdown([("A", ["x", "y"], [["1", "a|b"]], "")], ["Fits."]))
-    Fits.
-    <BLANKLINE>
-    ## A
-    <BLANKLINE>
-    | x | y |
-    |---|---|
-    | 1 | a\|b |
-    <BLANKLINE>
-    """
-    lines = [html.escape(line, quote=False) for line in head]
-    for title, columns, rows, note in sections:
-        lines += ["", f"## {title}", "", _row(columns), "|" + "---|" * len(columns)]
-        lines += [_row(row) for row in rows]
-        lines += ["", note] if note else []
-    return "\n".join(lines) + "\n"
-
-
-def _row(cells: list[str]) -> str:
-    safe = (html.escape(cell, quote=False) for cell in cells)
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in safe) + " |"
 
 
 def cell(value: Any, unit: str) -> str:

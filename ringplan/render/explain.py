@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
+def explanation(derivations: dict[str, Known | str], units: dict[str, str]) -> str:
+    """Write the derivations of metrics; of one that is null, why."""
+    explainer = Explainer()
+    lines: list[str] = []
+    for metric, known in derivations.items():
+        if isinstance(known, str):
+            lines += [f"{metric}: not counted, {known}", ""]
+        else:
+            lines += [*explainer.lines(metric, known, units[metric]), ""]
+    return "\n".join(lines)
+
+
 class Explainer:
     """
     Writes derivations; a step that was shown once is referred to later.

@@ -114,6 +114,7 @@ def _memory(assessment: Assessment) -> Section:
     facts.append(
         f"scores that FlashAttention never stores {show(memory.score_matrix_bytes, 'B')} a layer"
     )
+    facts += [f"not counted: {part}" for part in memory.not_counted]
     return Section("Memory of the fullest rank", ["part", "bytes", "share"], rows, "; ".join(facts))
 
 

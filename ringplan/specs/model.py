@@ -88,10 +88,11 @@ class ModelSpec(Spec):
     tensors: tuple[Tensor, ...]
     weights_dtype: Dtype = Field(description="Format of the published weights.")
     max_position_embeddings: Count | None = None
+    not_counted: tuple[str, ...] = Field(default=(), description="Parts that are left out.")
 
     @property
     def num_parameters(self) -> int:
-        """All parameters, draft layers excluded."""
+        """All parameters but those of `not_counted`."""
         return sum(
             tensor.parameters * (1 if tensor.kind is None else self.pattern.count(tensor.kind))
             for tensor in self.tensors

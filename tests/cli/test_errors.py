@@ -440,6 +440,17 @@ def test_output_that_cannot_be_written(
     assert sorted(path.name for path in Path().rglob("*")) == ["folder", "scenario.yaml"]
 
 
+@pytest.mark.parametrize("output", ["scenario.yaml", "folder/../scenario.yaml", "link"])
+def test_output_over_what_was_read(refused: Refused, output: str) -> None:
+    Path("folder").mkdir()
+    Path("link").symlink_to("scenario.yaml")
+    before = Path("scenario.yaml").read_text(encoding="utf-8")
+
+    contains(refused("estimate", "FILE", "--output", output), "just read", "another file")
+
+    assert Path("scenario.yaml").read_text(encoding="utf-8") == before
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_output_into_a_read_only_folder(refused: Refused) -> None:
     Path("folder").mkdir(mode=0o555)

@@ -12,6 +12,8 @@ from ringplan.io.hf.precision import read_weights_dtype
 from ringplan.io.hf.wrapper import language_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ringplan.io.hf.parts import Reader
     from ringplan.io.origins import Origin, Tree
     from ringplan.specs.model import ModelSpec
@@ -94,9 +96,25 @@ def read_config(config: Tree, *, name: str, where: str = "") -> ReadModel:
     family = _family(fields)
     decoder = _reader(family)(fields)
     weights_dtype, origin = read_weights_dtype(fields)
+    not_counted = tuple(_not_counted(fields, wrapped=text is not config))
     fields.stop(family)
-    spec, origins = build(decoder, name=name, weights_dtype=weights_dtype, dtype_origin=origin)
+    spec, origins = build(
+        decoder,
+        name=name,
+        weights_dtype=weights_dtype,
+        dtype_origin=origin,
+        not_counted=not_counted,
+    )
     return ReadModel(spec, origins, frozenset(fields.keys))
+
+
+def _not_counted(fields: Fields, *, wrapped: bool) -> Iterator[str]:
+    """Name the parts of the checkpoint that a ModelSpec has no place for."""
+    if wrapped:
+        yield "what stands outside text_config, such as an image encoder"
+    drafts = fields.optional("num_nextn_predict_layers", least=0)
+    if drafts and drafts.value:
+        yield f"draft layers: num_nextn_predict_layers is {drafts.value}"
 
 
 def _family(fields: Fields) -> str:

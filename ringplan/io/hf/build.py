@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def build(
-    decoder: Decoder, *, name: str, weights_dtype: Dtype, dtype_origin: Origin
+    decoder: Decoder,
+    *,
+    name: str,
+    weights_dtype: Dtype,
+    dtype_origin: Origin,
+    not_counted: tuple[str, ...],
 ) -> tuple[ModelSpec, dict[str, Origin]]:
     """Build the spec; layers that are equal become one kind, in order of first appearance."""
     kinds = list(dict.fromkeys(decoder.layers))
@@ -32,6 +37,7 @@ def build(
             for tensor in kind.tensors + kind.mlp.tensors
         ),
         weights_dtype=weights_dtype,
+        not_counted=not_counted,
     )
     origins = {"weights_dtype": dtype_origin} | {key: size.origin for key, size in sizes.items()}
     for index, kind in enumerate(numbers):

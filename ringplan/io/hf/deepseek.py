@@ -36,7 +36,6 @@ def read_deepseek_v3(fields: Fields) -> Decoder:
 
 
 def _read(fields: Fields, *, correction: bool) -> Decoder:
-    # The draft layers of num_nextn_predict_layers follow the last layer; ModelSpec has none.
     trunk = read_trunk(fields)
     hidden = trunk.hidden_size.value
     latent = _latent(fields)

@@ -61,7 +61,12 @@ def test_llama_has_biases_where_the_config_says_so(read: Read) -> None:
 
 
 def test_draft_layers_are_left_out(read: Read) -> None:
-    assert read("deepseek-r1").spec == read("deepseek-r1", num_nextn_predict_layers=0).spec
+    with_drafts = read("deepseek-r1").spec
+    without = read("deepseek-r1", num_nextn_predict_layers=0).spec
+
+    assert with_drafts.tensors == without.tensors
+    assert with_drafts.not_counted == ("draft layers: num_nextn_predict_layers is 1",)
+    assert without.not_counted == ()
 
 
 def test_deepseek_v2_has_no_correction_bias(read: Read) -> None:

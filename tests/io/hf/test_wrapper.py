@@ -26,6 +26,11 @@ def test_the_language_model_inside_is_read(read: Read) -> None:
     assert inside.max_position_embeddings == 262_144
 
 
+def test_what_is_left_out_is_named(read: Read) -> None:
+    assert read("qwen3-8b").spec.not_counted == ()
+    assert "image encoder" in read("qwen3-vl-8b").spec.not_counted[0]
+
+
 def test_the_wrapper_says_whether_embeddings_are_tied(read: Read) -> None:
     tied = read("qwen3-vl-8b", tie_word_embeddings=True).spec
 

@@ -43,7 +43,7 @@ def rotate_time(
 
 
 @formula(
-    equation="B t h (q e + o e_p + 8), none for P = 1",
+    equation="B t h (q e + o e_p + 2 s), none for P = 1",
     unit="B",
     scope="rank, layer, step",
     source="a query out, a partial output with its maximum and denominator back",
@@ -57,18 +57,19 @@ def stationary_bytes(
     output_dim: Number,
     element_bytes: Number,
     partial_bytes: Number,
+    accumulator_bytes: Number,
     cp_size: Number,
 ) -> Number:
     """
-    Bytes that one rank exchanges in a decode step that leaves the cache where it is.
+    Bytes that a rank exchanges with the one that asks, in a step that leaves the cache in place.
 
     >>> stationary_bytes(
     ...     batch_size=1, new_tokens=1, num_heads=32, query_dim=128, output_dim=128,
-    ...     element_bytes=2, partial_bytes=4, cp_size=8
+    ...     element_bytes=2, partial_bytes=4, accumulator_bytes=4, cp_size=8
     ... )
     24832
     """
-    head = query_dim * element_bytes + output_dim * partial_bytes + 8
+    head = query_dim * element_bytes + output_dim * partial_bytes + 2 * accumulator_bytes
     return where(cp_size > 1, batch_size * new_tokens * num_heads * head, 0)
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, ceil_div, divide, maximum, where
+from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 @formula(
-    equation="k U + B q h/u (4 d_v + 8)",
+    equation="min(k, R - 1) U + B q h/u s (d_v + 2), none for R = 1",
     unit="B",
     scope="rank, layer",
-    source="visiting and arriving K/V, running output and statistics in fp32",
+    source="visiting and arriving K/V, of two ranks one block in all; running output, maximum and "
+    "denominator",
 )
 def ring_buffer_bytes(
     *,
@@ -26,17 +27,51 @@ def ring_buffer_bytes(
     query_tokens: Number,
     num_heads: Number,
     v_head_dim: Number,
+    accumulator_bytes: Number,
 ) -> Number:
     """
-    Bytes that the ring holds beside the rank's own tensors; none without a ring.
+    Bytes that the ring holds in a forward pass beside the rank's own tensors.
 
     >>> ring_buffer_bytes(
     ...     ring_size=8, kv_buffers=2, hop_bytes=100, batch_size=1, query_tokens=2, num_heads=3,
-    ...     v_head_dim=4
+    ...     v_head_dim=4, accumulator_bytes=4
     ... )
     344
     """
-    accumulators = batch_size * query_tokens * num_heads * (4 * v_head_dim + 8)
+    blocks = minimum(kv_buffers, ring_size - 1) * hop_bytes
+    accumulators = batch_size * query_tokens * num_heads * (v_head_dim + 2) * accumulator_bytes
+    return where(ring_size > 1, blocks + accumulators, 0)
+
+
+@formula(
+    equation="k (U_kv + U_dkv) + B q h/u s (d_k + 2), none for R = 1",
+    unit="B",
+    scope="rank, layer",
+    source="visiting and arriving K/V with their gradients; dQ, log-sum-exp and sum(out x dout)",
+)
+def ring_backward_buffer_bytes(
+    *,
+    ring_size: Number,
+    kv_buffers: Number,
+    hop_bytes: Number,
+    batch_size: Number,
+    query_tokens: Number,
+    num_heads: Number,
+    head_dim: Number,
+    accumulator_bytes: Number,
+) -> Number:
+    """
+    Bytes that the ring holds in a backward pass beside the rank's own tensors.
+
+    A ring that starts from the last block it received has that one beside its own from the start.
+
+    >>> ring_backward_buffer_bytes(
+    ...     ring_size=8, kv_buffers=2, hop_bytes=200, batch_size=1, query_tokens=2, num_heads=3,
+    ...     head_dim=4, accumulator_bytes=4
+    ... )
+    544
+    """
+    accumulators = batch_size * query_tokens * num_heads * (head_dim + 2) * accumulator_bytes
     return where(ring_size > 1, kv_buffers * hop_bytes + accumulators, 0)
 
 

@@ -53,6 +53,7 @@ experts_per_token | k | 1 | routed experts of a token
 cached_elements | z | 1 | elements a token leaves in a layer's cache
 elements | z | 1 | elements of a token
 query_dim | q | 1 | elements of a query head on the wire
+accumulator_bytes | s | B | bytes of an element of accumulators and statistics
 output_dim | o | 1 | elements of a partial output head on the wire
 grows | - | 1 | 1 for a kind that attends to the whole context, else 0
 cp_size | P | rank | context-parallel ranks

@@ -89,10 +89,15 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
         scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})})
     )
     sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
+    shard = (
+        ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
+        if x.phase == "train"  # dK and dV of all tokens, before they are scattered
+        else s.hop_bytes
+    )
     total = memory.swapped_bytes(
         total=bill.total_bytes,
         old=old,
-        new=collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes),
+        new=collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard),
     )
     time: Number | None = None
     exposed: Number | None = None

@@ -53,7 +53,11 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
     SpecError
         The layout needs a rate or a link that the hardware lacks.
     """
-    x = numbers(scenario, origin)
+    return estimate_numbers(scenario, numbers(scenario, origin))
+
+
+def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
+    """Estimate a scenario from its numbers, or from others in their place."""
     dev = device(scenario, x)
     layers = [layer(x, kind, dev) for kind in x.kinds]
     widest = layers[x.widest]
@@ -168,12 +172,18 @@ def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str])
         "verdict": "none",
     }
     if backward is None:
-        for name in ("hops_backward", "bytes_sent_backward", "time_backward"):
+        for name in (
+            "hops_backward",
+            "bytes_sent_backward",
+            "step_flops_backward",
+            "time_backward",
+        ):
             missing[f"ring.{name}"] = "a decode step has no backward pass"
     else:
         fields |= {
             "hops_backward": backward.hops,
             "bytes_sent_backward": backward.bytes_sent,
+            "step_flops_backward": backward.flops,
             "time_backward": backward.time,
         }
     if x.sizes["ring"] > 1:

@@ -38,6 +38,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
         output_dim=kind.v_head_dim if kind.latent_v_dim is None else kind.latent_v_dim,
         element_bytes=x.activation_bytes,
         partial_bytes=x.partial_bytes,
+        accumulator_bytes=x.accumulator_bytes,
         cp_size=x.cp_size,
     )
     latencies = decode.decode_latencies(
@@ -93,11 +94,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
         )
 
     queries = block(kind.head_dim, x.activation_bytes, nothing)
-    outputs = block(
-        kind.v_head_dim,
-        x.activation_bytes,
-        x.leaf.derived("statistic_bytes", 4, "log-sum-exp in fp32"),
-    )
+    outputs = block(kind.v_head_dim, x.activation_bytes, x.accumulator_bytes)
     hop = ring.transfer_time(transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency)
     q_time = decode.pass_q_time(
         ring_time=ring.pass_time(

@@ -203,20 +203,24 @@ def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
 
 
 def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
-    travelling = (
-        ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
-        if x.phase == "train"
-        else s.hop_bytes
+    """Bytes of the pass that holds more; training runs both."""
+    held = {
+        "ring_size": s.ring_size,
+        "kv_buffers": x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
+        "batch_size": x.batch_size,
+        "query_tokens": s.query_tokens,
+        "num_heads": s.ring_query_heads,
+        "accumulator_bytes": x.accumulator_bytes,
+    }
+    forward = memory.ring_buffer_bytes(**held, hop_bytes=s.hop_bytes, v_head_dim=s.v_head_dim)
+    if x.phase != "train":
+        return forward
+    backward = memory.ring_backward_buffer_bytes(
+        **held,
+        hop_bytes=ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes),
+        head_dim=s.head_dim,
     )
-    return memory.ring_buffer_bytes(
-        ring_size=s.ring_size,
-        kv_buffers=x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
-        hop_bytes=travelling,
-        batch_size=x.batch_size,
-        query_tokens=s.query_tokens,
-        num_heads=s.ring_query_heads,
-        v_head_dim=s.v_head_dim,
-    )
+    return max(forward, backward, key=plain)
 
 
 def _training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]:

@@ -144,6 +144,7 @@ class Numbers(NamedTuple):
     cached_wire_bytes: Number
     gradient_wire_bytes: Number
     partial_bytes: Number
+    accumulator_bytes: Number
     weights_bytes: Number
 
 
@@ -226,6 +227,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         else size("schedule.wire_dtype", schedule.wire_dtype),
         gradient_wire_bytes=size("schedule.gradient_wire_dtype", schedule.gradient_wire_dtype),
         partial_bytes=size("schedule.partial_dtype", schedule.partial_dtype),
+        accumulator_bytes=leaf.derived("accumulator_bytes", 4, "kernels accumulate in fp32"),
         weights_bytes=size(
             "workload.weights_dtype" if work.weights_dtype else "model.weights_dtype",
             work.weights_dtype or model.weights_dtype,
@@ -280,6 +282,21 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     sizes["ulysses"] = ulysses_size
     candidate = x.leaf.derived("ulysses_size", ulysses_size, "a candidate layout")
     return x._replace(sizes=sizes, ulysses_size=candidate)
+
+
+def with_elements(x: Numbers, element_bytes: int, accumulator_bytes: int) -> Numbers:
+    """Return the numbers with one format on all wires, as the reference ring computes in it."""
+    one = x.leaf.derived("element_bytes", element_bytes, "one format throughout")
+    wide = x.leaf.derived("accumulator_bytes", accumulator_bytes, "what it accumulates in")
+    return x._replace(
+        activation_bytes=one,
+        kv_bytes=one,
+        wire_bytes=one,
+        cached_wire_bytes=one,
+        gradient_wire_bytes=one,
+        partial_bytes=wide,
+        accumulator_bytes=wide,
+    )
 
 
 def plain(value: Any) -> Any:

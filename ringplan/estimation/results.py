@@ -98,6 +98,7 @@ class Ring(NamedTuple):
     bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)] = None
     bytes_sent_all_layers: Annotated[Number, metric(ring.bytes_of_layers)] = None
     step_flops: Annotated[Number, metric(attention.attention_flops)] = None
+    step_flops_backward: Annotated[Number, metric(attention.attention_backward_flops)] = None
     step_attention_time: Annotated[Number, metric(attention.compute_time, decode.roofline_time)] = (
         None
     )

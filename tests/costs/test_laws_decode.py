@@ -51,7 +51,14 @@ def test_rotating_takes_one_transfer_for_each_other_rank(
 def stationary(**given: int) -> float:
     shape = {"batch_size": 1, "new_tokens": 1, "num_heads": 4, "query_dim": 16, "output_dim": 8}
     return decode.stationary_bytes(
-        **{**shape, "element_bytes": 2, "partial_bytes": 4, "cp_size": 8, **given}
+        **{
+            **shape,
+            "element_bytes": 2,
+            "partial_bytes": 4,
+            "accumulator_bytes": 4,
+            "cp_size": 8,
+            **given,
+        }
     )
 
 

@@ -323,7 +323,7 @@ def test_working_set_is_that_of_the_wider_half_of_the_layer(
 def test_ring_holds_blocks_and_a_running_output(
     ring_size: int, buffers: int, hop: int, tokens: int
 ) -> None:
-    """The output in fp32 with two fp32 statistics a head; without a ring there is neither."""
+    """Output, maximum and denominator in fp32; no more visiting blocks than other ranks."""
     held = memory.ring_buffer_bytes(
         ring_size=ring_size,
         kv_buffers=buffers,
@@ -332,9 +332,30 @@ def test_ring_holds_blocks_and_a_running_output(
         query_tokens=tokens,
         num_heads=4,
         v_head_dim=16,
+        accumulator_bytes=4,
     )
 
-    assert held == (buffers * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
+    blocks = min(buffers, ring_size - 1)
+    assert held == (blocks * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
+
+
+@given(ring_size=st.integers(1, 8), buffers=st.integers(0, 3), hop=counts, tokens=counts)
+def test_backward_ring_holds_blocks_with_their_gradients_and_the_queries_gradient(
+    ring_size: int, buffers: int, hop: int, tokens: int
+) -> None:
+    """The gradient of a query is as wide as the query; two statistics go with it."""
+    held = memory.ring_backward_buffer_bytes(
+        ring_size=ring_size,
+        kv_buffers=buffers,
+        hop_bytes=hop,
+        batch_size=1,
+        query_tokens=tokens,
+        num_heads=4,
+        head_dim=24,
+        accumulator_bytes=4,
+    )
+
+    assert held == (buffers * hop + tokens * 4 * (24 + 1 + 1) * 4 if ring_size > 1 else 0)
 
 
 @given(parts=st.lists(sizes, min_size=1, max_size=8), new=sizes)

@@ -14,17 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringplan.api import estimate, explain, load
+    from ringplan.api import estimate, explain, load, validate
     from ringplan.assess import Assessment
     from ringplan.errors import RingplanError
 
 __version__ = "0.1.0"
-__all__ = ["Assessment", "RingplanError", "__version__", "estimate", "explain", "load"]
+__all__ = ["Assessment", "RingplanError", "__version__", "estimate", "explain", "load", "validate"]
 
 _HOMES = {
     "estimate": "ringplan.api",
     "explain": "ringplan.api",
     "load": "ringplan.api",
+    "validate": "ringplan.api",
     "Assessment": "ringplan.assess",
     "RingplanError": "ringplan.errors",
 }

@@ -13,10 +13,12 @@ from ringplan.io import scenarios
 from ringplan.io.documents import read_value
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.workload import Workload
+from ringplan.units import parse_tokens
 
 if TYPE_CHECKING:
     from ringplan.costs.formula import Known
     from ringplan.io.scenarios import Loaded
+    from ringplan.validation.selection import Plan, Row
 
 
 def load(
@@ -139,3 +141,66 @@ def explained(loaded: Loaded) -> dict[str, Known]:
 
     made = core.estimate(loaded.scenario, lambda path: str(loaded.origin(path)))
     return {m.name: m.value for m in metrics(made) if isinstance(m.value, Known)}
+
+
+def validate(
+    scenario: str | Path | None = None,
+    *,
+    full: bool = False,
+    seq_len: int | str | None = None,
+    dtype: str = "fp32",
+) -> list[Row]:
+    """
+    Run small rings of NumPy ranks and compare them with what `estimate` predicts.
+
+    Parameters
+    ----------
+    scenario
+        A scenario file, which is scaled down: same ranks, partition, heads and ratios. None runs
+        a readable selection.
+    full
+        Run every partition, mask, head layout and degree instead of the selection.
+    seq_len
+        Tokens of the context of each run, about; None is a few for each rank.
+    dtype
+        ``fp64``, ``fp32``, ``bf16`` or ``fp16``.
+
+    Returns
+    -------
+    list of Row
+        One a pass: its error against dense attention in fp64, and each count beside its
+        prediction. ``passed`` says whether all agree.
+
+    Raises
+    ------
+    RingplanError
+        Anything that cannot be read as a scenario; a mesh that cannot run.
+
+    Examples
+    --------
+    >>> all(row.passed for row in validate())
+    True
+    """
+    plan = planned(scenario, full=full, seq_len=seq_len, dtype=dtype)
+    if plan.blocked:
+        raise SpecError("; ".join(plan.blocked))
+    return [row for rows in plan.rows() for row in rows]
+
+
+def planned(
+    scenario: str | Path | None, *, full: bool, seq_len: int | str | None, dtype: str
+) -> Plan:
+    """Plan what `validate` runs."""
+    from ringplan.validation import runs, selection  # noqa: PLC0415 - they need NumPy
+
+    if dtype not in runs.TOLERANCES:
+        known = list(runs.TOLERANCES)
+        raise SpecError(f"unknown dtype '{dtype}'", hint=nearest(dtype, known, noun="dtypes"))
+    tokens = None if seq_len is None else parse_tokens(str(seq_len))
+    if scenario is not None and full:
+        raise SpecError("--full runs ringplan's own cases", hint="a scenario, or --full")
+    if scenario is not None:
+        return selection.own(load(scenario).scenario, dtype, tokens)
+    base = load(model="article-mha", hardware="h100-sxm-80gb", seq_len="1M").scenario
+    choose = selection.full if full else selection.readable
+    return choose(base, dtype, tokens)

@@ -23,12 +23,14 @@ LAYERS: dict[str, set[str]] = {
     "feasibility": {"specs"},
     "io": {"errors", "units", "specs"},
     "estimation": {"costs", "specs", "errors", "units", "feasibility"},
+    "validation": {"reference", "costs", "estimation", "feasibility", "specs", "errors"},
     "checks": {"estimation", "feasibility", "specs", "costs", "units"},
     "assess": {"feasibility", "checks", "estimation", "specs", "units"},
     "render": {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "checks", "assess",
+        "validation",
     },
-    "api": {"assess", "io", "estimation", "costs", "errors", "specs"},
+    "api": {"assess", "io", "estimation", "costs", "errors", "specs", "units", "validation"},
     "catalogue": {
         "errors", "units", "costs", "specs", "feasibility", "io", "estimation", "checks",
     },
@@ -44,7 +46,7 @@ LIBRARIES: dict[str, set[str]] = {
     "yaml": {"io"},
     "pydantic": {"specs", "io"},
     "quantiphy": {"units"},
-    "numpy": {"costs/numeric.py", "reference"},
+    "numpy": {"costs/numeric.py", "reference", "validation"},
     "ml_dtypes": {"reference"},
 }
 

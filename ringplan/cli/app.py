@@ -23,6 +23,7 @@ EXIT_CLOSED_PIPE: Final = 141
 #: Command -> the first line of its help. Its module is imported when it runs.
 COMMANDS: Final = {
     "estimate": "Estimate one scenario: does it fit, is the ring hidden, what to change.",
+    "validate": "Run small rings on this machine and compare them with what estimate predicts.",
     "list": "List the models, hardware profiles, schedules or checks that ringplan knows.",
     "show": "Show a model, a hardware profile, a schedule, a check or a formula, with its sources.",
     "schema": "Print the JSON Schema of a scenario file or of the estimate's JSON.",

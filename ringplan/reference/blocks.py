@@ -8,7 +8,6 @@ log-sum-exp with which kernels return a finished block.
 
 from __future__ import annotations
 
-import math
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
@@ -236,19 +235,23 @@ class Count:
     """Counts what a loop over tiles meets and multiplies."""
 
     def __init__(self) -> None:
-        self.work = Work()
+        self.pairs = self.touched_pairs = self.flops = 0
         self._visible = self._whole = 0
+
+    @property
+    def work(self) -> Work:
+        """What has been counted."""
+        return Work(self.pairs, self.touched_pairs, self.flops)
 
     def tile(self, visible: int, whole: int) -> None:
         """Begin a tile of so many pairs."""
         self._visible, self._whole = visible, whole
-        self.work += Work(pairs=visible)
+        self.pairs += visible
 
     def product(self, a: Array, b: Array) -> Array:
         """Multiply matrices of the tile; the share of its pairs that is visible counts."""
         made = a @ b
-        multiply_adds = math.prod(made.shape) * a.shape[-1]
-        self.work += Work(flops=2 * multiply_adds // self._whole * self._visible)
+        self.flops += 2 * made.size * a.shape[-1] // self._whole * self._visible
         return made
 
 
@@ -270,7 +273,7 @@ def tiles(
                 row, column = first_row + i, first_column + j
                 yield slice(row, row + len(some)), slice(column, column + len(others)), visible
             if touched:
-                count.work += Work(touched_pairs=len(queries) * len(keys))
+                count.touched_pairs += len(queries) * len(keys)
 
 
 def accumulator(x: Array) -> np.dtype[np.floating]:

@@ -28,11 +28,16 @@ class Setup(NamedTuple):
         Which pairs are visible.
     queries, keys
         Who holds which query tokens, and which key tokens.
+    cached
+        Where heads are exchanged: which tokens a group of ranks has cached besides, by head.
     state
         How blocks are merged.
     wire_dtype, gradient_dtype, partial_dtype
         Format of K and V on the wire, of dK and dV, and of the partial outputs that decode
         returns; None is the queries'.
+    latent_v_dim
+        Where a rank holds one latent in place of K and V (MLA in decode): its leading columns are
+        V, all of it is K.
     """
 
     mask: Mask
@@ -42,6 +47,8 @@ class Setup(NamedTuple):
     wire_dtype: np.dtype[Any] | None = None
     gradient_dtype: np.dtype[Any] | None = None
     partial_dtype: np.dtype[Any] | None = None
+    cached: Layout = ()
+    latent_v_dim: int | None = None
 
 
 def place(setup: Setup, q: Array, k: Array, v: Array, dout: Array | None = None) -> list[Rank]:
@@ -67,17 +74,27 @@ def collect(shards: Iterable[Array], layout: Layout) -> Array:
 def start(ranks: Iterable[Rank], setup: Setup) -> None:
     """Let every rank's queries have seen nothing."""
     for rank in ranks:
-        (q,), (_, v) = rank["q"], rank["kv"]
+        (q,), (_, v) = rank["q"], keys_and_values(rank, setup, "kv")
         rank["state"] = setup.state.empty(q, v)
 
 
 def attend(rank: Rank, setup: Setup, index: int, block: str, *, owner: int) -> None:
     """Let the rank's queries see a block that it holds and that ``owner`` brought."""
-    (q,), (k, v) = rank["q"], rank[block]
+    (q,), (k, v) = rank["q"], keys_and_values(rank, setup, block)
     seen = Block(q, k, v, setup.queries[index], setup.keys[owner])
     now = rank.ledger.now
     now.work += setup.state(*rank["state"]).attend(seen, setup.mask)
-    now.read_bytes += k.nbytes + v.nbytes
+    now.read_bytes += sum(array.nbytes for array in rank[block])
+
+
+def keys_and_values(rank: Rank, setup: Setup, block: str) -> tuple[Array, Array]:
+    """Return K and V of a block that the rank holds, or what a latent stands for."""
+    match rank[block]:
+        case (latent,):
+            return latent, latent[..., : setup.latent_v_dim]
+        case (k, v):
+            return k, v
+    raise ValueError(f"{block} is neither K and V nor a latent")
 
 
 def finish(ranks: Iterable[Rank], setup: Setup) -> None:

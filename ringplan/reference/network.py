@@ -108,6 +108,7 @@ class Rank:
         self.number = number
         self.ledger = Ledger()
         self._arrays: dict[str, tuple[Array, ...]] = {}
+        self._held: Counter[str] = Counter()
         self._scope = ""
 
     def __getitem__(self, name: str) -> tuple[Array, ...]:
@@ -116,11 +117,11 @@ class Rank:
 
     def __setitem__(self, name: str, arrays: tuple[Array, ...]) -> None:
         """Hold arrays under a name, in place of what was held there."""
-        self._arrays[self._scope + name] = arrays
-        held: Counter[str] = Counter()
-        for known, each in self._arrays.items():
-            held[known.partition(" ")[0]] += sum(array.nbytes for array in each)
-        self.ledger.now.held.append(held)
+        name = self._scope + name
+        self._release(name)
+        self._arrays[name] = arrays
+        self._held[name.partition(" ")[0]] += sum(array.nbytes for array in arrays)
+        self.ledger.now.held.append(self._held.copy())
 
     def __contains__(self, name: str) -> bool:
         """Whether the rank holds something under a name."""
@@ -129,13 +130,19 @@ class Rank:
     def drop(self, *names: str) -> None:
         """Let go of arrays."""
         for name in names:
+            self._release(self._scope + name)
             del self._arrays[self._scope + name]
 
     def scope(self, prefix: str) -> Rank:
         """Return the same rank, for a dataflow inside another: it sees names with a prefix."""
         inner = Rank(self.number)
-        inner.ledger, inner._arrays, inner._scope = self.ledger, self._arrays, f"{prefix}."
+        inner.ledger, inner._scope = self.ledger, f"{prefix}."
+        inner._arrays, inner._held = self._arrays, self._held
         return inner
+
+    def _release(self, name: str) -> None:
+        for array in self._arrays.get(name, ()):
+            self._held[name.partition(" ")[0]] -= array.nbytes
 
 
 class Message(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ringplan.reference.local import add_gradients, attend, finish, prepare, start
 from ringplan.reference.network import begin
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from ringplan.reference.network import Network, Rank
 
 
-def forward(
-    network: Network, ranks: Sequence[Rank], setup: Setup, *, keep_own: bool = True
-) -> None:
+#: What a forward ring leaves behind: the rank's own block, the last it received, or both.
+Kept: TypeAlias = Literal["own", "last", "both"]
+
+
+def forward(network: Network, ranks: Sequence[Rank], setup: Setup, keep: Kept = "own") -> None:
     """
     Turn ``q`` and ``kv`` of every rank into its ``out`` and ``lse``.
 
-    At step s rank r works on the block of owner r - s. With ``keep_own`` the rank's own block
-    stays where it is; without, it is given away, and the last block received is kept as ``last``,
-    from which `backward_reversed` starts.
+    At step s rank r works on the block of owner r - s. A cache or a `backward` needs the rank's
+    own block afterwards, `backward_reversed` the ``last`` one; what is not kept is given away.
     """
     size = len(ranks)
     start(ranks, setup)
@@ -32,19 +33,21 @@ def forward(
         for i, rank in enumerate(ranks):
             attend(rank, setup, i, block, owner=(i - step) % size)
         if step < size - 1:  # the last block has nowhere left to go
-            keep = keep_own and block == "kv"
+            lend = block == "kv" and keep != "last"
             network.shift(
-                ranks, block, into="visiting", what="kv", keep=keep, dtype=setup.wire_dtype
+                ranks, block, into="visiting", what="kv", keep=lend, dtype=setup.wire_dtype
             )
             network.deliver()
-            if block == "kv" and not keep:
+            if block == "kv" and not lend:
                 _drop(ranks, "kv")
             block = "visiting"
     finish(ranks, setup)
-    if not keep_own:
-        _rename(ranks, block, "last")
-    elif block == "visiting":
-        _drop(ranks, block)
+    for rank in ranks:
+        last = rank[block]
+        if block == "visiting":
+            rank.drop(block)
+        if keep != "own":
+            rank["last"] = last
 
 
 def double(network: Network, ranks: Sequence[Rank], setup: Setup, window: int) -> None:
@@ -132,7 +135,7 @@ def backward_reversed(network: Network, ranks: Sequence[Rank], setup: Setup) -> 
             if block == "last":
                 _drop(ranks, "last")
             block = "visiting"
-    _rename(ranks, block, "kv")
+    _rename(ranks, block, "kv")  # at the last step the rank's own block is home
 
 
 def _drop(ranks: Sequence[Rank], name: str) -> None:

@@ -7,29 +7,43 @@ names that begin with ``by_head.``, and passes blocks round a ring with its like
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ringplan.reference import ring
 from ringplan.reference.blocks import accumulator
 from ringplan.reference.network import begin
+from ringplan.reference.partition import joined, positions
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ringplan.reference.dense import Array
     from ringplan.reference.local import Setup
     from ringplan.reference.network import Network, Rank
     from ringplan.reference.partition import Layout
 
 
-def forward(network: Network, ranks: Sequence[Rank], setup: Setup, ulysses_size: int) -> None:
+def forward(
+    network: Network,
+    ranks: Sequence[Rank],
+    setup: Setup,
+    ulysses_size: int,
+    keep: ring.Kept = "own",
+) -> None:
     """
     Turn ``q`` and ``kv`` of every rank into its ``out``.
 
     ``ulysses_size`` divides the query heads and the number of ranks; a single ring rank is plain
-    Ulysses. Fewer key/value heads than ranks are replicated.
+    Ulysses. Fewer key/value heads than ranks are replicated. The ring keeps what `ring.forward`
+    says.
     """
+    query_heads, kv_heads = (ranks[0][name][0].shape[1] for name in ("q", "kv"))
+    if query_heads % ulysses_size or (kv_heads % ulysses_size and ulysses_size % kv_heads):
+        raise ValueError(f"{ulysses_size} ranks cannot share {query_heads}/{kv_heads} heads evenly")
     inside = [rank.scope("by_head") for rank in ranks]
     for group in _groups(ranks, ulysses_size):
         begin(group)
@@ -42,35 +56,62 @@ def forward(network: Network, ranks: Sequence[Rank], setup: Setup, ulysses_size:
             inner = rank.scope("by_head")
             inner["kv"] = (*inner["k"], *inner["v"])
             inner.drop("k", "v")
+            if "cache" in inner:
+                inner["kv"] = tuple(
+                    np.concatenate(parts, axis=2)
+                    for parts in zip(inner["cache"], inner["kv"], strict=True)
+                )
             rank.drop("k", "v")
     for ring_ranks, whole in _rings(inside, setup, ulysses_size):
-        ring.forward(network, ring_ranks, whole)
+        ring.forward(network, ring_ranks, whole, keep)
+    begin(ranks)
     for group in _groups(ranks, ulysses_size):
-        _heads_to_tokens(network, group, "out")
+        _heads_to_tokens(network, group, "out", like="q")
 
 
-def backward(network: Network, ranks: Sequence[Rank], setup: Setup, ulysses_size: int) -> None:
-    """Turn ``dout`` into ``dq`` and ``dkv``; copies of a key/value head add up their gradients."""
+def place_cache(ranks: Sequence[Rank], setup: Setup, ulysses_size: int, k: Array, v: Array) -> None:
+    """Give every rank its share of the heads of the tokens that its group has cached."""
+    for i, rank in enumerate(ranks):
+        group, member = divmod(i, ulysses_size)
+        tokens = positions(setup.cached[group])
+        heads = _heads_of(member, ulysses_size, k.shape[1])
+        rank.scope("by_head")["cache"] = (k[:, heads][:, :, tokens], v[:, heads][:, :, tokens])
+
+
+def backward(
+    network: Network,
+    ranks: Sequence[Rank],
+    setup: Setup,
+    ulysses_size: int,
+    around: Callable[[Network, Sequence[Rank], Setup], None] = ring.backward,
+) -> None:
+    """
+    Turn ``dout`` into ``dq`` and ``dkv``; copies of a key/value head add up their gradients.
+
+    ``around`` is the backward pass of the ring.
+    """
     inside = [rank.scope("by_head") for rank in ranks]
     for group in _groups(ranks, ulysses_size):
         begin(group)
         _tokens_to_heads(network, group, "dout")
     for ring_ranks, whole in _rings(inside, setup, ulysses_size):
-        ring.backward(network, ring_ranks, whole)
+        around(network, ring_ranks, whole)
+    begin(ranks)
     for group in _groups(ranks, ulysses_size):
         for rank in group:
             inner = rank.scope("by_head")
             (inner["dk"], inner["dv"]) = ((part,) for part in inner["dkv"])
             inner["dq"] = (inner["dq"][0].astype(inner["q"][0].dtype),)
-        for name, own in (("dq", "q"), ("dk", "kv"), ("dv", "kv")):
-            _heads_to_tokens(network, group, name, num_heads=group[0][own][0].shape[1])
+        for name, like in (("dq", "q"), ("dk", "kv"), ("dv", "kv")):
+            _heads_to_tokens(network, group, name, like=like)
         for rank in group:
             rank["dkv"] = (*rank["dk"], *rank["dv"])
             rank.drop("dk", "dv")
 
 
-def _groups(ranks: Sequence[Rank], ulysses_size: int) -> list[Sequence[Rank]]:
-    return [ranks[i : i + ulysses_size] for i in range(0, len(ranks), ulysses_size)]
+def _groups(each: Sequence[T], ulysses_size: int) -> list[Sequence[T]]:
+    """What consecutive ranks have, group by group."""
+    return [each[i : i + ulysses_size] for i in range(0, len(each), ulysses_size)]
 
 
 def _rings(
@@ -79,12 +120,12 @@ def _rings(
     """Ranks that hold the same heads, and the tokens that their groups hold together."""
 
     def whole(layout: Layout) -> Layout:
-        return tuple(
-            tuple(chunk for chunks in layout[i : i + ulysses_size] for chunk in chunks)
-            for i in range(0, len(layout), ulysses_size)
-        )
+        held = [positions(chunks) for chunks in layout]
+        return tuple((np.concatenate(group),) for group in _groups(held, ulysses_size))
 
     together = setup._replace(queries=whole(setup.queries), keys=whole(setup.keys))
+    if setup.cached:
+        together = together._replace(keys=joined(setup.cached, together.keys))
     return [(inside[i::ulysses_size], together) for i in range(ulysses_size)]
 
 
@@ -105,12 +146,14 @@ def _tokens_to_heads(network: Network, group: Sequence[Rank], name: str) -> None
         _forget(rank, len(group))
 
 
-def _heads_to_tokens(
-    network: Network, group: Sequence[Rank], name: str, num_heads: int | None = None
-) -> None:
-    """Send every rank of the group its tokens of the others' heads, and add up copies of a head."""
-    size = len(group)
-    ends = np.cumsum([0, *(rank["q"][0].shape[2] for rank in group)])
+def _heads_to_tokens(network: Network, group: Sequence[Rank], name: str, *, like: str) -> None:
+    """
+    Send every rank of the group its tokens of the others' heads, and add up copies of a head.
+
+    Each then holds as many heads and tokens as of its own arrays ``like``.
+    """
+    size, heads = len(group), group[0][like][0].shape[1]
+    ends = np.cumsum([0, *(rank[like][0].shape[2] for rank in group)])
     for i, rank in enumerate(group):
         (array,) = rank.scope("by_head")[name]
         for j, target in enumerate(group):
@@ -122,8 +165,7 @@ def _heads_to_tokens(
     network.deliver()
     for rank in group:
         pieces = [rank[f"got {i}"][0] for i in range(size)]
-        batch, held, tokens, width = pieces[0].shape
-        heads = held * size if num_heads is None else num_heads
+        batch, _, tokens, width = pieces[0].shape
         whole = np.zeros((batch, heads, tokens, width), accumulator(pieces[0]))
         for i, piece in enumerate(pieces):
             whole[:, _heads_of(i, size, heads)] += piece.astype(whole.dtype)

@@ -17,6 +17,7 @@ from ringplan.reference.network import begin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringplan.reference.dense import Array
     from ringplan.reference.local import Setup
     from ringplan.reference.network import Network, Rank
 
@@ -45,9 +46,11 @@ def stationary(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
         network.send(rank, root, "partial", into=f"partial {rank.number}", what="outputs")
     network.deliver()
     for rank in others:
+        rank.drop("state", "partial")
         out, top, total = root[f"partial {rank.number}"]
         numerator = out.astype(total.dtype) * total[..., None]
         Running(*root["state"]).merge(Running(top, total, numerator))
+        root.drop(f"partial {rank.number}")
     finish([root], setup)
 
 
@@ -68,20 +71,30 @@ def pass_q(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
             network.shift(ranks, queries, into="visiting", what="queries", keep=keep)
             network.deliver()
             queries = "visiting"
+    if queries == "visiting":
+        for rank in ranks:
+            rank.drop("visiting")
     begin(ranks)
     for rank, target in permutations(ranks, 2):
         name = f"partial {target.number}"
         network.send(rank, target, name, into=f"home {rank.number}", what="outputs")
     network.deliver()
     for rank in ranks:
-        out, lse = rank[f"partial {rank.number}"]
-        state = LogSumExp(out.astype(lse.dtype), lse)
+        own = f"partial {rank.number}"
+        rank["state"] = _widened(rank[own])
         for other in ranks:
             if other is not rank:
-                out, lse = rank[f"home {other.number}"]
-                state.merge(LogSumExp(out.astype(lse.dtype), lse))
-        rank["state"] = state
+                home = f"home {other.number}"
+                LogSumExp(*rank["state"]).merge(_widened(rank[home]))
+                rank.drop(home, f"partial {other.number}")
+        rank.drop(own)
     finish(ranks, setup._replace(state=LogSumExp))
+
+
+def _widened(partial: tuple[Array, ...]) -> LogSumExp:
+    """Return a partial output and its log-sum-exp in the format of the latter."""
+    out, lse = partial
+    return LogSumExp(out.astype(lse.dtype), lse)
 
 
 def _partial(rank: Rank, setup: Setup, index: int, queries: str, *, owner: int) -> None:

@@ -32,9 +32,8 @@ class Setup(NamedTuple):
         Where heads are exchanged: which tokens a group of ranks has cached besides, by head.
     state
         How blocks are merged.
-    wire_dtype, gradient_dtype, partial_dtype
-        Format of K and V on the wire, of dK and dV, and of the partial outputs that decode
-        returns; None is the queries'.
+    gradient_dtype, partial_dtype
+        Format of dK and dV, and of the partial outputs that decode returns; None is the queries'.
     latent_v_dim
         Where a rank holds one latent in place of K and V (MLA in decode): its leading columns are
         V, all of it is K.
@@ -44,7 +43,6 @@ class Setup(NamedTuple):
     queries: Layout
     keys: Layout
     state: type[State] = Running
-    wire_dtype: np.dtype[Any] | None = None
     gradient_dtype: np.dtype[Any] | None = None
     partial_dtype: np.dtype[Any] | None = None
     cached: Layout = ()

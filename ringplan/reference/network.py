@@ -154,9 +154,17 @@ class Message(NamedTuple):
 
 
 class Network:
-    """Carries arrays between ranks; what is sent in one exchange travels at the same time."""
+    """
+    Carries arrays between ranks; what is sent in one exchange travels at the same time.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    kv_dtype
+        Format of K and V on the wire of a ring or an all-gather; None is the arrays' own.
+    """
+
+    def __init__(self, kv_dtype: np.dtype[Any] | None = None) -> None:
+        self._kv_dtype = kv_dtype
         self._messages: list[Message] = []
         self._waiting: dict[int, Rank] = {}
 
@@ -169,7 +177,6 @@ class Network:
         into: str,
         what: str,
         keep: bool = False,
-        dtype: np.dtype[Any] | None = None,
     ) -> None:
         """
         Put arrays of the source on the wire.
@@ -184,10 +191,9 @@ class Network:
             What the bytes are, for the ledger.
         keep
             Whether the source keeps its arrays; otherwise they are overwritten with NaN.
-        dtype
-            Format on the wire; None is the arrays' own.
         """
         arrays = source[name]
+        dtype = self._kv_dtype if what.startswith("kv") else None
         copies = tuple(np.array(array, dtype=dtype or array.dtype) for array in arrays)
         num_bytes = sum(copy.nbytes for copy in copies)
         source.ledger.now.sent[what] += num_bytes
@@ -219,12 +225,11 @@ class Network:
         what: str,
         by: int = 1,
         keep: bool = False,
-        dtype: np.dtype[Any] | None = None,
     ) -> None:
         """Let every rank send to the one ``by`` places further; the last is before the first."""
         for i, rank in enumerate(ranks):
             target = ranks[(i + by) % len(ranks)]
-            self.send(rank, target, name, into=into, what=what, keep=keep, dtype=dtype)
+            self.send(rank, target, name, into=into, what=what, keep=keep)
 
 
 def begin(ranks: Iterable[Rank]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ringplan.reference.local import add_gradients, attend, finish, prepare, start
@@ -34,9 +35,7 @@ def forward(network: Network, ranks: Sequence[Rank], setup: Setup, keep: Kept = 
             attend(rank, setup, i, block, owner=(i - step) % size)
         if step < size - 1:  # the last block has nowhere left to go
             lend = block == "kv" and keep != "last"
-            network.shift(
-                ranks, block, into="visiting", what="kv", keep=lend, dtype=setup.wire_dtype
-            )
+            network.shift(ranks, block, into="visiting", what="kv", keep=lend)
             network.deliver()
             if block == "kv" and not lend:
                 _drop(ranks, "kv")
@@ -58,29 +57,29 @@ def double(network: Network, ranks: Sequence[Rank], setup: Setup, window: int) -
     from the window before. Inner and outer hops are ``kv`` and ``kv outer`` in the ledger.
     """
     turns = len(ranks) // window
+    neighbours = [ranks[i : i + window] for i in range(0, len(ranks), window)]
+    likes = [ranks[i::window] for i in range(window)]
     start(ranks, setup)
     block = "kv"
-    for turn in range(turns):
-        for step in range(window):
-            begin(ranks)
-            for number, rank in enumerate(ranks):
-                outer, inner = divmod(number, window)
-                owner = (outer - turn) % turns * window + (inner - step) % window
-                attend(rank, setup, number, block, owner=owner)
-            if step == 0 and turn < turns - 1:
-                for i in range(window):
-                    network.shift(ranks[i::window], block, into="next", what="kv outer", keep=True)
-            if step < window - 1:
-                for i in range(0, len(ranks), window):
-                    group = ranks[i : i + window]
-                    network.shift(group, block, into="visiting", what="kv", keep=block == "kv")
-            network.deliver()
-            if step < window - 1:
-                block = "visiting"
-        if turn < turns - 1:
+    for turn, step in product(range(turns), range(window)):
+        begin(ranks)
+        for number, rank in enumerate(ranks):
+            outer, inner = divmod(number, window)
+            owner = (outer - turn) % turns * window + (inner - step) % window
+            attend(rank, setup, number, block, owner=owner)
+        if step == 0 and turn < turns - 1:
+            for column in likes:
+                network.shift(column, block, into="next", what="kv outer", keep=True)
+        if step < window - 1:
+            for row in neighbours:
+                network.shift(row, block, into="visiting", what="kv", keep=block == "kv")
+        network.deliver()
+        if step == window - 1 and turn < turns - 1:
             _rename(ranks, "next", "visiting")
-            block = "visiting"
+        block = "visiting"
     finish(ranks, setup)
+    if len(ranks) > 1:
+        _drop(ranks, "visiting")
 
 
 def backward(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
@@ -98,14 +97,7 @@ def backward(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
         for i, rank in enumerate(ranks):
             add_gradients(rank, setup, i, block, owner=(i - step) % size, into="dkv")
         if step < size - 1:
-            network.shift(
-                ranks,
-                block,
-                into="visiting",
-                what="kv",
-                keep=block == "kv",
-                dtype=setup.wire_dtype,
-            )
+            network.shift(ranks, block, into="visiting", what="kv", keep=block == "kv")
             block = "visiting"
         if size > 1:
             network.shift(ranks, "dkv", into="dkv", what="gradients")

@@ -185,19 +185,21 @@ def place_case(case: Case) -> list[Rank]:
     return place(case.setup, *case.tensors)
 
 
-def go(case: Case, ranks: list[Rank], *, forward_only: bool = False) -> None:
+def go(
+    case: Case, ranks: list[Rank], *, forward_only: bool = False, kv_dtype: str | None = None
+) -> None:
     """Go forward, and backward if the dataflow can."""
-    network, dataflow = Network(), case.dataflow
+    network, dataflow = Network(None if kv_dtype is None else DTYPES[kv_dtype]), case.dataflow
     inner = () if dataflow.inner_sizes is None else (case.inner,)
     dataflow.forward(network, ranks, case.setup, *inner)
     if dataflow.backward and not forward_only:
         dataflow.backward(network, ranks, case.setup, *inner)
 
 
-def run(case: Case, *, forward_only: bool = False) -> Answer:
+def run(case: Case, *, forward_only: bool = False, kv_dtype: str | None = None) -> Answer:
     """Let fresh ranks solve it, and put their answers together."""
     ranks = place_case(case)
-    go(case, ranks, forward_only=forward_only)
+    go(case, ranks, forward_only=forward_only, kv_dtype=kv_dtype)
     return answer(case, ranks)
 
 

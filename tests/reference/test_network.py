@@ -94,10 +94,10 @@ def test_bytes_are_those_of_the_copy_in_the_format_of_the_wire(
 ) -> None:
     """Whatever the sender holds; no array is too small to count, and an empty one is nothing."""
     sizes = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
-    source, target, network = Rank(0), Rank(1), Network()
+    source, target = Rank(0), Rank(1)
+    network = Network(kv_dtype=DTYPES[wire] if wire else None)
     source["x"] = tuple(np.ones(shape, DTYPES[held]) for shape in shapes)
-    dtype = DTYPES[wire] if wire else None
-    network.send(source, target, "x", into="y", what="kv", dtype=dtype)
+    network.send(source, target, "x", into="y", what="kv")
     network.deliver()
 
     num_bytes = sum(a * b for a, b in shapes) * sizes[wire or held]

@@ -618,7 +618,8 @@ def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ring_size=rings, cached=st.integers(0, 3)))
     ranks = small.pass_q()
     query = ranks[0].ledger.steps[1].sent["queries"]
-    output = sum(array.nbytes for array in ranks[0]["partial 1"])
+    (out,), (lse,) = ranks[0]["out"], ranks[0]["lse"]
+    output = out.nbytes + lse.nbytes
     return Claim(
         {"cp_size": small.ranks, "query_bytes": query, "output_bytes": output}, most_sent(ranks)
     )

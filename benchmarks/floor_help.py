@@ -14,6 +14,11 @@ def estimate() -> None:
     """Do nothing about one scenario."""
 
 
+@app.command()
+def validate() -> None:
+    """Run nothing on this machine and compare it with what nothing predicts."""
+
+
 @app.command("list")
 def list_() -> None:
     """List nothing."""

@@ -207,8 +207,16 @@ def gathered(ranks: Sequence[Rank], name: str, layout: Layout) -> list[Array]:
 
 
 def relative_error(made: Sequence[Array], exact: Sequence[Array]) -> float:
-    """Largest distance of an array from the exact one, relative to the exact one's norm."""
-    return max(
-        float(np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(b))
-        for a, b in zip(made, exact, strict=True)
+    """
+    Largest distance of an array from the exact one, relative to the exact one's norm.
+
+    An array that should be zero is measured by its own norm; NaN anywhere is the answer.
+    """
+    return float(
+        np.max([_distance(a.astype(np.float64), b) for a, b in zip(made, exact, strict=True)])
     )
+
+
+def _distance(made: Array, exact: Array) -> float:
+    norm = np.linalg.norm(exact)
+    return float(np.linalg.norm(made - exact) / (norm or 1.0))

@@ -145,7 +145,7 @@ class Shape(NamedTuple):
     partition: Partition = "zigzag"
     ulysses: int = 1
     heads: tuple[int, int] = (8, 2)
-    head_dims: tuple[int, int] = (8, 8)
+    head_dims: tuple[int, int] = (4, 4)
     causal: bool = True
     window: int | None = None
     cached: int = 0

@@ -1,0 +1,186 @@
+"""What is run: nothing that matters is scaled away, and nothing is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringplan.api import load
+from ringplan.errors import SpecError
+from ringplan.estimation.core import estimate
+from ringplan.feasibility import reasons
+from ringplan.specs.mesh import Partition
+from ringplan.validation import selection
+from ringplan.validation.dataflows import (
+    Count,
+    all_gather,
+    decode_step,
+    double_ring,
+    mesh_passes,
+    pass_q,
+)
+from ringplan.validation.runs import relative_error
+from ringplan.validation.scaling import PREFIX, scaled
+
+if TYPE_CHECKING:
+    from ringplan.specs.scenario import Scenario
+
+BASE = {"model": "llama-3.1-70b", "hardware": "h100-sxm-80gb", "seq_len": "128K"}
+
+
+def scenario(**given: Any) -> Scenario:
+    return load(**{**BASE, **given}).scenario
+
+
+def small(asked: Scenario, seq_len: int | None = None) -> Scenario:
+    return scaled(asked, asked.model.kinds[0], seq_len)
+
+
+@given(
+    cp_size=st.sampled_from([1, 2, 3, 8, 32]),
+    tp_size=st.sampled_from([1, 2, 4, 8, 16]),
+    partition=st.sampled_from(get_args(Partition)),
+    cached=st.sampled_from([None, "64K", "96K", "112K"]),
+    batch_size=st.integers(1, 4),
+)
+def test_scaled_scenario_keeps_what_matters(
+    cp_size: int, tp_size: int, partition: str, cached: str | None, batch_size: int
+) -> None:
+    """Ranks, partition, heads of a rank, the share that is cached; and every rank holds as many."""
+    asked = scenario(
+        cp_size=cp_size,
+        tp_size=tp_size,
+        partition=partition,
+        cached_len=cached,
+        batch_size=batch_size,
+    )
+    made = small(asked)
+    (kind,), (old, new) = made.model.kinds, made.workload.split
+
+    assert made.mesh.cp_size == made.mesh.world_size == cp_size
+    assert made.mesh.partition == partition
+    assert kind.num_attention_heads == 64 // tp_size
+    assert kind.num_key_value_heads == max(8 // tp_size, 1)
+    assert kind.head_dim == kind.v_head_dim
+    assert old / (old + new) == asked.workload.split[0] / asked.workload.seq_len
+    assert old % cp_size == 0
+    assert reasons(made) == []
+
+
+@pytest.mark.parametrize(("model", "ratio"), [("deepseek-r1", 192 / 128), ("llama-3.1-8b", 1)])
+def test_ratio_of_head_sizes_is_kept(model: str, ratio: float) -> None:
+    """MLA's expanded keys are half as wide again as its values; its latent is narrow too."""
+    (kind,) = small(scenario(model=model)).model.kinds
+
+    assert kind.head_dim / kind.v_head_dim == ratio
+    if model == "deepseek-r1":
+        assert (kind.latent_dim or 0) / (kind.latent_v_dim or 1) == 576 / 512
+
+
+def test_a_window_shrinks_with_the_context() -> None:
+    asked = scenario(model="gemma-2-27b", cp_size=4)
+    windows = {scaled(asked, kind).model.kinds[0].window for kind in asked.model.kinds}
+
+    assert windows == {None, 64 * 4096 // 131072}
+
+
+def test_a_long_prefix_is_cut_and_a_short_one_is_not_lost() -> None:
+    """A thousand cached tokens for a new one are as many as sixteen; one for many is one."""
+    for cached, share in (("130944", PREFIX), ("64", 1)):
+        old, new = small(scenario(cached_len=cached, cp_size=4)).workload.split
+
+        assert old / new == share
+
+
+@given(seq_len=st.integers(1, 3000), cp_size=st.integers(1, 9))
+def test_asked_length_is_met_as_nearly_as_the_ranks_allow(seq_len: int, cp_size: int) -> None:
+    """Never longer; shorter by less than one more token, or two, for every rank."""
+    asked = scenario(cp_size=cp_size, batch_size=1, tp_size=8)
+    granule = 2 * cp_size if cp_size > 1 else 1
+    if seq_len < granule:
+        with pytest.raises(SpecError, match=f"--seq-len {granule} or more"):
+            small(asked, seq_len)
+    else:
+        made = small(asked, seq_len).workload.seq_len
+
+        assert seq_len - granule < made <= seq_len
+
+
+def test_selection_shows_every_dataflow_partition_and_mask() -> None:
+    cases = selection.readable(scenario(), "fp32").cases
+    shown = {dataflow for case in cases for dataflow in case.dataflows}
+
+    assert shown == {mesh_passes, all_gather, double_ring, decode_step, pass_q}
+    assert {case.scenario.mesh.partition for case in cases} == {*get_args(Partition)}
+    assert {case.scenario.workload.causal for case in cases} == {True, False}
+    assert all(reasons(case.scenario) == [] for case in cases)
+
+
+def test_everything_agrees() -> None:
+    """What ``--full`` runs, and more rows than a person reads."""
+    plan = selection.full(scenario(), "fp32")
+    rows = [row for done in plan.rows() for row in done]
+
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) > 1500
+
+
+@pytest.mark.parametrize("phase", ["prefill", "train", "decode"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-r1", "gemma-2-27b", "gpt-oss-120b"])
+def test_every_kind_of_layer_agrees_in_every_phase(model: str, phase: str) -> None:
+    """MHA, GQA, MLA's expanded heads and latents, global and sliding-window layers."""
+    asked = scenario(model=model, phase=phase, cp_size=4, tp_size=4)
+    plan = selection.own(asked, "fp32")
+    rows = [row for done in plan.rows() for row in done]
+    kinds = {row.scenario.model.kinds[0].window is None for row in rows}
+
+    assert [row for row in rows if not row.passed] == []
+    assert kinds == {kind.window is None for kind in asked.model.kinds}
+
+
+def test_every_degree_that_can_run_is_run() -> None:
+    """8 KV heads over 2 tensor-parallel ranks are 4: degrees 1, 2 and 4 of 8 ranks."""
+    plan = selection.own(scenario(cp_size=8, tp_size=2), "fp32")
+
+    assert [case.scenario.mesh.ulysses_size for case in plan.cases] == [1, 2, 4]
+    assert sum(decode_step in case.dataflows for case in plan.cases) == 1
+
+
+def test_alternatives_of_an_estimate_are_the_meshes_that_are_run() -> None:
+    """So that what agrees for a mesh agrees for the row that the table of alternatives shows."""
+    for case in selection.own(scenario(cp_size=8), "fp32").cases:
+        ring = estimate(case.scenario).ring
+        degree = case.scenario.mesh.ulysses_size
+        (row,) = (
+            row
+            for row in estimate(case.scenario).alternatives
+            if row.comm_type != "all_gather" and row.ulysses_size == degree
+        )
+
+        assert row.bytes_sent_forward == ring.bytes_sent_forward
+        assert row.bytes_sent_backward == ring.bytes_sent_backward
+
+
+def test_counts_agree_when_equal_and_shares_to_the_last_digits() -> None:
+    assert Count("bytes_sent", 3, 3).agrees
+    assert not Count("bytes_sent", 10**15, 10**15 + 1).agrees
+    assert Count("utilization", 0.1 + 0.2, 0.3).agrees
+    assert not Count("utilization", 0.3, 0.3001).agrees
+
+
+def test_error_is_the_largest_and_not_a_number_fails() -> None:
+    """A row with a NaN is never within its tolerance."""
+    right = np.ones(4)
+    row = next(selection.readable(scenario(), "fp32").rows())[0]
+
+    assert relative_error([right, right], [right, 2 * right]) == 0.5
+    assert relative_error([right], [0 * right]) == 2
+    assert np.isnan(relative_error([right * np.nan, right], [right, right]))
+    assert np.isnan(relative_error([right, right * np.nan], [right, right]))
+    assert row.passed
+    assert not row._replace(error=float("nan")).passed
+    assert not row._replace(error=1e-4).passed

@@ -191,10 +191,11 @@ def planned(
     scenario: str | Path | None, *, full: bool, seq_len: int | str | None, dtype: str
 ) -> Plan:
     """Plan what `validate` runs."""
-    from ringplan.validation import runs, selection  # noqa: PLC0415 - they need NumPy
+    from ringplan.reference.blocks import DTYPES  # noqa: PLC0415 - it needs NumPy
+    from ringplan.validation import selection  # noqa: PLC0415
 
-    if dtype not in runs.TOLERANCES:
-        known = list(runs.TOLERANCES)
+    if dtype not in DTYPES:
+        known = list(DTYPES)
         raise SpecError(f"unknown dtype '{dtype}'", hint=nearest(dtype, known, noun="dtypes"))
     tokens = None if seq_len is None else parse_tokens(str(seq_len))
     if scenario is not None and full:

@@ -51,7 +51,7 @@ GENERATOR = generator()
 def test_command_in_the_docs_runs(
     page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = shlex.split(command.replace("path/to/config.json", str(CONFIG)))[1:]
+    arguments = shlex.split(command.replace("path/to/config.json", str(CONFIG)), comments=True)[1:]
     arguments = [str(tmp_path / a) if a == "review.md" else a for a in arguments]
     monkeypatch.chdir(ROOT)
 

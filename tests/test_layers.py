@@ -30,7 +30,10 @@ LAYERS: dict[str, set[str]] = {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "checks", "assess",
         "validation",
     },
-    "api": {"assess", "io", "estimation", "costs", "errors", "specs", "units", "validation"},
+    "api": {
+        "assess", "io", "estimation", "costs", "errors", "specs", "units", "validation",
+        "reference",
+    },
     "catalogue": {
         "errors", "units", "costs", "specs", "feasibility", "io", "estimation", "checks",
     },

@@ -74,7 +74,8 @@ def _title(row: Row) -> str:
     sizes = f"{kind.num_attention_heads}/{kind.num_key_value_heads} heads"
     window = f", window {kind.window}" if kind.window else ""
     mask = "causal" if work.causal else "no mask"
-    return f"{mesh.cp_size} ranks, {mesh.partition}, {mask}{window}; {sizes}, {tokens}, {row.dtype}"
+    ranks = "1 rank" if mesh.cp_size == 1 else f"{mesh.cp_size} ranks"
+    return f"{ranks}, {mesh.partition}, {mask}{window}; {sizes}, {tokens}, {row.dtype}"
 
 
 def _table(rows: Sequence[Row], *, header: bool = False) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,9 +27,27 @@ if TYPE_CHECKING:
     from ringplan.specs.model import LayerKind
     from ringplan.specs.scenario import Scenario
 
-#: Error that a run in a format may show against dense attention in fp64, relative to the norm.
-#: Rounding of every block's output stays within a few units of a 16-bit format's last place.
-TOLERANCES: Final = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
+#: Error that a run may show against dense attention in fp64, relative to the norm.
+TOLERANCES: Final = {"fp64": 1e-12, "fp32": 1e-5}
+#: Largest relative error of one rounding to a 16-bit format.
+ROUNDOFF: Final = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+
+
+def tolerance(dtype: str, num_ranks: int) -> float:
+    """
+    Error that a run may show against dense attention in fp64, relative to the norm.
+
+    In 16 bits an output is rounded once by its block and once at the end. The gradients of K and V
+    are rounded at every rank they visit, and such errors add up like the square root of the ranks.
+
+    >>> tolerance("fp32", 8), tolerance("bf16", 16) * 2**8
+    (1e-05, 4.0)
+    """
+    if dtype in TOLERANCES:
+        return TOLERANCES[dtype]
+    return ROUNDOFF[dtype] * (2 + math.sqrt(num_ranks) / 2)
+
+
 #: Scores of dense attention held at one time; 2**22 of them in fp64 are 32 MiB.
 MOST_SCORES_AT_ONCE: Final = 2**22
 

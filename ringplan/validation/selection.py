@@ -6,6 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from ringplan.feasibility import divisors, reasons
+from ringplan.reference.blocks import DTYPES
 from ringplan.specs.mesh import Partition
 from ringplan.specs.model import LayerKind
 from ringplan.validation.dataflows import (
@@ -16,7 +17,7 @@ from ringplan.validation.dataflows import (
     mesh_passes,
     pass_q,
 )
-from ringplan.validation.runs import TOLERANCES, Run
+from ringplan.validation.runs import Run, tolerance
 from ringplan.validation.scaling import scaled
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ class Plan(NamedTuple):
         for scenario, dtype, flows in self.cases:
             run = Run(scenario, dtype)
             for dataflow in flows:
+                allowed = tolerance(dtype, scenario.mesh.cp_size)
                 yield [
-                    Row(done.what, scenario, dtype, done.error, TOLERANCES[dtype], done.counts)
+                    Row(done.what, scenario, dtype, done.error, allowed, done.counts)
                     for done in dataflow(run)
                 ]
 
@@ -193,9 +195,23 @@ READABLE: Final = (
 )
 
 
+#: Rings of so many ranks on one sequence show what rounding of 16-bit blocks adds up to.
+ROUNDED_RANKS, ROUNDED_TOKENS = (1, 2, 4, 8, 16, 32), 256
+
+
 def readable(base: Scenario, dtype: str, seq_len: int | None = None) -> Plan:
-    """Plan a selection that shows every dataflow once; ``base`` lends its device and schedule."""
-    return Plan(tuple(Case(shape.on(base, seq_len), dtype, flows) for shape, flows in READABLE))
+    """
+    Plan a selection that shows every dataflow once, and in 16 bits the error against the ranks.
+
+    ``base`` lends its device and schedule.
+    """
+    cases = [Case(shape.on(base, seq_len), dtype, flows) for shape, flows in READABLE]
+    if DTYPES[dtype].itemsize == 2:
+        tokens = ROUNDED_TOKENS if seq_len is None else seq_len
+        enough = [ranks for ranks in ROUNDED_RANKS if tokens >= 2 * ranks]
+        shapes = [Shape(ranks).on(base, tokens) for ranks in enough]
+        cases += [Case(shape, dtype, (mesh_passes,)) for shape in shapes]
+    return Plan(tuple(cases))
 
 
 def full(base: Scenario, dtype: str, seq_len: int | None = None) -> Plan:

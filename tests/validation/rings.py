@@ -172,8 +172,10 @@ def fresh(ranks: Sequence[Rank]) -> None:
         rank.ledger = Ledger()
 
 
-def most_sent(ranks: Sequence[Rank], *what: str) -> int:
-    return max(rank.ledger.sent(*what) for rank in ranks)
+def sent(ranks: Sequence[Rank], *what: str) -> int:
+    """Bytes that every rank sent; none sends more than another."""
+    (each,) = {rank.ledger.sent(*what) for rank in ranks}
+    return each
 
 
 def computing(ranks: Sequence[Rank]) -> list[list[Step]]:
@@ -181,6 +183,7 @@ def computing(ranks: Sequence[Rank]) -> list[list[Step]]:
     return [[step for step in rank.ledger.steps if step.read_bytes] for rank in ranks]
 
 
+CAUSAL = st.just(value=True)
 SIZES, ONE, ZERO, NOTHING = st.integers(1, 6), st.just(1), st.just(0), st.none()
 ANY_PARTITION, EITHER = st.sampled_from(list(PARTITIONS)), st.booleans()
 

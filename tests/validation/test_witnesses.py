@@ -32,7 +32,7 @@ from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.reference.clock import Rates, replay
 from ringplan.reference.local import collect
 from ringplan.reference.partition import positions
-from tests.validation.rings import Small, computing, most_sent, smalls
+from tests.validation.rings import CAUSAL, Small, computing, sent, smalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,6 @@ def witness(made: Formula[Any]) -> Callable[[Any], Any]:
 
 
 rings = st.integers(2, 6)
-CAUSAL = st.just(value=True)
 rates = st.builds(
     Rates,
     flops_per_second=st.floats(1e3, 1e6),
@@ -118,7 +117,7 @@ def _(data: st.DataObject) -> Claim:
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(cached=st.integers(0, 3)))
     hops = small.ring_size - 1
-    return Claim({"hops": hops, "hop_bytes": small.hop_bytes}, most_sent(small.forward()))
+    return Claim({"hops": hops, "hop_bytes": small.hop_bytes}, sent(small.forward()))
 
 
 @witness(ring.backward_bytes)
@@ -133,7 +132,7 @@ def _(data: st.DataObject) -> Claim:
             "gradient_hops": small.ring_size - 1 + home,
             "gradient_bytes": block,
         },
-        most_sent(small.backward(reverse=reverse)),
+        sent(small.backward(reverse=reverse)),
     )
 
 
@@ -150,12 +149,12 @@ def _(data: st.DataObject) -> Claim:
     kinds = [data.draw(smalls()) for _ in range(2)]
     layers = data.draw(st.tuples(st.integers(0, 2), st.integers(1, 2)))
     each = tuple((kind.ring_size - 1) * kind.hop_bytes for kind in kinds)
-    sent = sum(
-        most_sent(kind.forward())
+    total = sum(
+        sent(kind.forward())
         for count, kind in zip(layers, kinds, strict=True)
         for _ in range(count)
     )
-    return Claim({"layers": layers, "layer_bytes": each}, sent)
+    return Claim({"layers": layers, "layer_bytes": each}, total)
 
 
 @witness(ring.time_of_layers)
@@ -269,8 +268,8 @@ def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ring_size=rings, ulysses_size=st.just(2)))
     speed = data.draw(rates)
     ranks = small.forward()
-    exchange = 4 * speed.latency + most_sent(ranks, "heads") / speed.bandwidth
-    around = (small.ring_size - 1) * speed.latency + most_sent(ranks, "kv") / speed.bandwidth
+    exchange = 4 * speed.latency + sent(ranks, "heads") / speed.bandwidth
+    around = (small.ring_size - 1) * speed.latency + sent(ranks, "kv") / speed.bandwidth
     exposed = replay(ranks, speed, overlaps=False).exposed
     return Claim({"ring_exposure": around, "collective_time": exchange}, exposed)
 
@@ -282,7 +281,7 @@ def _(data: st.DataObject) -> Claim:
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(cached=st.integers(0, 3)))
     inputs = {"cp_size": small.ranks, "shard_bytes": small.hop_bytes}
-    return Claim(inputs, most_sent(small.gather()))
+    return Claim(inputs, sent(small.gather()))
 
 
 @witness(collectives.all_gather_backward_bytes)
@@ -290,7 +289,7 @@ def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls())
     block = small.hop_bytes
     inputs = {"cp_size": small.ranks, "shard_bytes": block, "gradient_bytes": block}
-    return Claim(inputs, most_sent(small.gather_backward()))
+    return Claim(inputs, sent(small.gather_backward()))
 
 
 @witness(collectives.gathered_buffer_bytes)
@@ -307,15 +306,15 @@ def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(1, 4)))
     backward = data.draw(st.booleans())
     ranks = small.backward() if backward else small.forward()
-    return Claim(small.exchange, most_sent(ranks, "heads"))
+    return Claim(small.exchange, sent(ranks, "heads"))
 
 
 @witness(collectives.hybrid_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(1, 4)))
     ranks = small.forward()
-    heads, blocks = most_sent(ranks, "heads"), most_sent(ranks, "kv")
-    return Claim({"ulysses_bytes": heads, "ring_bytes": blocks}, most_sent(ranks))
+    heads, blocks = sent(ranks, "heads"), sent(ranks, "kv")
+    return Claim({"ulysses_bytes": heads, "ring_bytes": blocks}, sent(ranks))
 
 
 @witness(collectives.ulysses_buffer_bytes)
@@ -331,7 +330,7 @@ def _(data: st.DataObject) -> Claim:
     ranks = small.gather()
     return Claim(
         {
-            "transfer_bytes": most_sent(ranks),
+            "transfer_bytes": sent(ranks),
             "bandwidth": speed.bandwidth,
             "latency": speed.latency,
             "latencies": small.ranks - 1,
@@ -522,7 +521,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim(
         {
             "cp_size": small.ranks,
-            "bytes_sent": most_sent(ranks),
+            "bytes_sent": sent(ranks),
             "bandwidth": speed.bandwidth,
             "latency": speed.latency,
         },
@@ -621,7 +620,7 @@ def _(data: st.DataObject) -> Claim:
     (out,), (lse,) = ranks[0]["out"], ranks[0]["lse"]
     output = out.nbytes + lse.nbytes
     return Claim(
-        {"cp_size": small.ranks, "query_bytes": query, "output_bytes": output}, most_sent(ranks)
+        {"cp_size": small.ranks, "query_bytes": query, "output_bytes": output}, sent(ranks)
     )
 
 

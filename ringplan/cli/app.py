@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "validate": "Run small rings on this machine and compare them with what estimate predicts.",
     "list": "List the models, hardware profiles, schedules or checks that ringplan knows.",
     "show": "Show a model, a hardware profile, a schedule, a check or a formula, with its sources.",
-    "schema": "Print the JSON Schema of a scenario file or of the estimate's JSON.",
+    "schema": "Print the JSON Schema of a scenario file, or of what is printed as JSON.",
 }
 
 

@@ -16,9 +16,14 @@ class What(StrEnum):
 
     SCENARIO = "scenario"
     ESTIMATE = "estimate"
+    VALIDATION = "validation"
 
 
 def run(what: Annotated[What, typer.Argument(help="What the schema describes.")]) -> None:
-    """Print the JSON Schema of a scenario file or of the estimate's JSON."""
-    made = schema.scenario_schema() if what is What.SCENARIO else schema.estimate_schema()
-    typer.echo(to_json(made), nl=False)
+    """Print the JSON Schema of a scenario file, or of what estimate or validate prints as JSON."""
+    schemas = {
+        What.SCENARIO: schema.scenario_schema,
+        What.ESTIMATE: schema.estimate_schema,
+        What.VALIDATION: schema.validation_schema,
+    }
+    typer.echo(to_json(schemas[what]()), nl=False)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ringplan.api import planned
 from ringplan.cli.app import EXIT_DOES_NOT_WORK
 from ringplan.cli.terminal import Terminal
+from ringplan.estimation.metrics import nested
 from ringplan.render import documents, validation
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def run(
     plan = planned(scenario, full=full, seq_len=seq_len, dtype=dtype.value)
     rows = _run(plan)
     if format_ is Format.JSON:
-        typer.echo(documents.to_json(validation.document(plan, rows)), nl=False)
+        typer.echo(documents.to_json(nested(validation.document(plan, rows))), nl=False)
     else:
         Terminal().print(validation.report(plan, rows))
     if not validation.passed(plan, rows):

@@ -98,8 +98,15 @@ def estimate_schema() -> dict[str, Any]:
     }
 
 
+def validation_schema() -> dict[str, Any]:
+    """Return the schema of ``ringplan validate --format json``."""
+    from ringplan.render.validation import Document  # noqa: PLC0415 - it needs NumPy
+
+    return {"$schema": _DRAFT, "title": "ringplan validate", **_record(Document)}
+
+
 def _record(kind: type[Any]) -> dict[str, Any]:
-    """Schema of a named tuple of plain values."""
+    """Schema of a named tuple of plain values, and of such tuples."""
     properties = {name: _value(hint) for name, hint in get_type_hints(kind).items()}
     return {
         "type": "object",
@@ -116,6 +123,8 @@ def _value(kind: Any) -> dict[str, Any]:
         return {"enum": list(parts)}
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _value(parts[0])}
+    if hasattr(kind, "_fields"):
+        return _record(kind)
     if parts:
         return {"anyOf": [_value(part) for part in parts]}
     return {"type": _WORDS.get(kind, "null")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Group
 from rich.table import Table
@@ -12,13 +12,13 @@ from rich.text import Text
 from ringplan import __version__
 from ringplan.render.documents import FORMAT_VERSION, finite
 from ringplan.units import show
+from ringplan.validation.dataflows import Count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
-    from ringplan.validation.dataflows import Count
     from ringplan.validation.selection import Plan, Row
 
 
@@ -102,43 +102,82 @@ def _pair(count: Count | None, unit: str) -> tuple[str, str]:
     return show(count.predicted, unit), show(count.counted, unit)
 
 
-def document(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
+class Document(NamedTuple):
+    """What ``ringplan validate --format json`` prints."""
+
+    format_version: int
+    ringplan_version: str
+    passed: bool
+    blocked: tuple[str, ...]
+    notes: tuple[str, ...]
+    rows: tuple[Line, ...]
+
+
+class Line(NamedTuple):
+    """One pass of one scaled scenario: what was run, its error, predictions and counts."""
+
+    what: str
+    ranks: int
+    ring_size: int
+    ulysses_size: int
+    partition: str
+    causal: bool
+    seq_len: int
+    cached_len: int
+    batch_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    window: int | None
+    dtype: str
+    error: float | None
+    tolerance: float
+    bytes_predicted: float | None
+    bytes_counted: float | None
+    flops_predicted: float | None
+    flops_counted: float | None
+    counts: tuple[Count, ...]
+    passed: bool
+
+
+def document(plan: Plan, rows: Sequence[Row]) -> Document:
     """Assemble the JSON document."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "ringplan_version": __version__,
-        "passed": passed(plan, rows),
-        "blocked": list(plan.blocked),
-        "notes": list(plan.notes),
-        "rows": [_row(row) for row in rows],
-    }
+    return Document(
+        FORMAT_VERSION,
+        __version__,
+        passed(plan, rows),
+        plan.blocked,
+        plan.notes,
+        tuple(_line(row) for row in rows),
+    )
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _line(row: Row) -> Line:
     mesh, work, kind = row.scenario.mesh, row.scenario.workload, row.scenario.model.kinds[0]
-    made: dict[str, Any] = {
-        "what": row.what,
-        "ranks": mesh.cp_size,
-        "ring_size": mesh.ring_size,
-        "ulysses_size": mesh.ulysses_size,
-        "partition": mesh.partition,
-        "causal": work.causal,
-        "seq_len": work.seq_len,
-        "cached_len": work.split[0],
-        "batch_size": work.batch_size,
-        "num_heads": kind.num_attention_heads,
-        "num_kv_heads": kind.num_key_value_heads,
-        "head_dim": kind.head_dim,
-        "v_head_dim": kind.v_head_dim,
-        "window": kind.window,
-        "dtype": row.dtype,
-        "error": finite(row.error),
-        "tolerance": row.tolerance,
-    }
-    for short, name in (("bytes", "bytes_sent"), ("flops", "flops")):
-        count = row.named(name)
-        made[f"{short}_predicted"] = count and count.predicted
-        made[f"{short}_counted"] = count and count.counted
-    made["counts"] = [count._asdict() for count in row.counts]
-    made["passed"] = row.passed
-    return made
+    sent, flops = row.named("bytes_sent"), row.named("flops")
+    return Line(
+        what=row.what,
+        ranks=mesh.cp_size,
+        ring_size=mesh.ring_size,
+        ulysses_size=mesh.ulysses_size,
+        partition=mesh.partition,
+        causal=work.causal,
+        seq_len=work.seq_len,
+        cached_len=work.split[0],
+        batch_size=work.batch_size,
+        num_heads=kind.num_attention_heads,
+        num_kv_heads=kind.num_key_value_heads,
+        head_dim=kind.head_dim,
+        v_head_dim=kind.v_head_dim,
+        window=kind.window,
+        dtype=row.dtype,
+        error=finite(row.error),
+        tolerance=row.tolerance,
+        bytes_predicted=sent and sent.predicted,
+        bytes_counted=sent and sent.counted,
+        flops_predicted=flops and flops.predicted,
+        flops_counted=flops and flops.counted,
+        counts=row.counts,
+        passed=row.passed,
+    )

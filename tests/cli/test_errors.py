@@ -316,7 +316,7 @@ def test_all_problems_are_said_at_once(refused: Refused) -> None:
         (("show", "nothing"), ("'nothing'", "llama-3.1-8b")),
         (("show", "lama-3.1-8b"), ("did you mean llama-3.1-8b",)),
         (("list", "modells"), ("modells", "models", "hardware")),
-        (("schema", "x"), ("scenario", "estimate")),
+        (("schema", "x"), ("scenario", "estimate", "validation")),
     ],
     ids=short,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 
 from ringplan.costs import attention, ring
 
@@ -92,6 +93,17 @@ def test_bytes_and_flops_of_a_row_are_those_of_hand_arithmetic(
     assert (first["what"], first["partition"]) == ("ring forward", "contiguous")
     assert first["bytes_counted"] == 3 * (2 * 16 * 2 * (4 + 4) * 4)
     assert first["flops_counted"] == 2 * 2 * 8 * (4 + 4) * pairs
+
+
+def test_json_validates_against_its_schema(ringplan: Callable[..., Ran]) -> None:
+    """Rows without a closed form, and with, and a plan that is blocked."""
+    schema = Draft202012Validator(json.loads(ringplan("schema", "validation").out))
+    document = json.loads(ringplan("validate", "--format", "json").out)
+
+    schema.validate(document)
+    assert {row["flops_predicted"] is None for row in document["rows"]} == {True, False}
+    with pytest.raises(ValidationError):
+        schema.validate({**document, "rows": [{**document["rows"][0], "error": "small"}]})
 
 
 def test_seq_len_makes_longer_sequences(ringplan: Callable[..., Ran]) -> None:

@@ -32,7 +32,7 @@ from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.reference.clock import Rates, replay
 from ringplan.reference.local import collect
 from ringplan.reference.partition import positions
-from tests.validation.rings import CAUSAL, Small, computing, sent, smalls
+from tests.reference.rings import CAUSAL, Small, computing, sent, smalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

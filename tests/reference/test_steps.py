@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringplan.costs import masks
-from tests.validation.rings import CAUSAL, computing, smalls
+from tests.reference.rings import CAUSAL, computing, smalls
 
 if TYPE_CHECKING:
-    from tests.validation.rings import Small
+    from tests.reference.rings import Small
 
 
 def pairs(small: Small) -> list[list[int]]:

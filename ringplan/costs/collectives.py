@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, divide, where
+from ringplan.costs.numeric import Number, divide, maximum, where
 
 
 @formula(
@@ -104,12 +104,12 @@ def hybrid_bytes(*, ulysses_bytes: Number, ring_bytes: Number) -> Number:
 
 
 @formula(
-    equation="B n (h + g)(d_k + d_v) e, none for u = 1",
+    equation="B n (h d_k + g (d_k + d_v)) e, none for u = 1",
     unit="B",
     scope="rank, layer",
-    source="the tensors as they arrive from the all-to-all",
+    source="Q, K and V as they arrive from the all-to-all; on the way back their gradients",
 )
-def ulysses_buffer_bytes(
+def exchanged_qkv_bytes(
     *,
     batch_size: Number,
     tokens: Number,
@@ -121,16 +121,61 @@ def ulysses_buffer_bytes(
     ulysses_size: Number,
 ) -> Number:
     """
-    Bytes that an exchange of heads holds beside the rank's own tensors.
+    Bytes of a rank's Q, K and V, or of their gradients, once heads are exchanged.
 
-    >>> ulysses_buffer_bytes(
+    >>> exchanged_qkv_bytes(
     ...     batch_size=1, tokens=2, num_heads=4, num_kv_heads=2, head_dim=8, v_head_dim=8,
     ...     element_bytes=2, ulysses_size=2
     ... )
+    256
+    """
+    elements = num_heads * head_dim + num_kv_heads * (head_dim + v_head_dim)
+    return where(ulysses_size > 1, batch_size * tokens * elements * element_bytes, 0)
+
+
+@formula(
+    equation="B n h d_v e, none for u = 1",
+    unit="B",
+    scope="rank, layer",
+    source="the output before the all-to-all; on the way back its gradient",
+)
+def exchanged_out_bytes(
+    *,
+    batch_size: Number,
+    tokens: Number,
+    num_heads: Number,
+    v_head_dim: Number,
+    element_bytes: Number,
+    ulysses_size: Number,
+) -> Number:
+    """
+    Bytes of a rank's output, or of its gradient, while heads are exchanged.
+
+    >>> exchanged_out_bytes(
+    ...     batch_size=1, tokens=2, num_heads=4, v_head_dim=8, element_bytes=2, ulysses_size=2
+    ... )
+    128
+    """
+    elements = num_heads * v_head_dim
+    return where(ulysses_size > 1, batch_size * tokens * elements * element_bytes, 0)
+
+
+@formula(
+    equation="arrived + max(ring, leaving)",
+    unit="B",
+    scope="rank, layer",
+    source="counted: the ring's buffers are gone when its result leaves",
+)
+def exchange_buffer_bytes(
+    *, arrived_bytes: Number, ring_buffer_bytes: Number, leaving_bytes: Number
+) -> Number:
+    """
+    Bytes that an exchange of heads and the ring inside it hold beside the rank's own tensors.
+
+    >>> exchange_buffer_bytes(arrived_bytes=256, ring_buffer_bytes=100, leaving_bytes=128)
     384
     """
-    tensors = batch_size * tokens * (num_heads + num_kv_heads) * (head_dim + v_head_dim)
-    return where(ulysses_size > 1, tensors * element_bytes, 0)
+    return arrived_bytes + maximum(ring_buffer_bytes, leaving_bytes)
 
 
 @formula(

@@ -44,16 +44,43 @@ def ring_buffer_bytes(
 
 
 @formula(
-    equation="k (U_kv + U_dkv) + B q h/u s (d_k + 2), none for R = 1",
+    equation="min(k, R - 1 + r) U_kv + k U_dkv + B q h/u s (d_k + 2), none for R = 1",
     unit="B",
     scope="rank, layer",
-    source="visiting and arriving K/V with their gradients; dQ, log-sum-exp and sum(out x dout)",
+    source="visiting and arriving K/V, their travelling gradients, and the queries' own",
 )
 def ring_backward_buffer_bytes(
     *,
     ring_size: Number,
     kv_buffers: Number,
+    last_blocks: Number,
     hop_bytes: Number,
+    gradient_bytes: Number,
+    query_gradient_bytes: Number,
+) -> Number:
+    """
+    Bytes that the ring holds in a backward pass beside the rank's own tensors.
+
+    A reversed ring has the last block it received beside its own from the start.
+
+    >>> ring_backward_buffer_bytes(
+    ...     ring_size=8, kv_buffers=2, last_blocks=1, hop_bytes=100, gradient_bytes=200,
+    ...     query_gradient_bytes=44
+    ... )
+    644
+    """
+    blocks = minimum(kv_buffers, ring_size - 1 + last_blocks) * hop_bytes
+    return where(ring_size > 1, blocks + kv_buffers * gradient_bytes + query_gradient_bytes, 0)
+
+
+@formula(
+    equation="B q h/u s (d_k + 2)",
+    unit="B",
+    scope="rank, layer",
+    source="dQ is added up block by block; log-sum-exp and sum(out x dout) go with it",
+)
+def query_gradient_bytes(
+    *,
     batch_size: Number,
     query_tokens: Number,
     num_heads: Number,
@@ -61,18 +88,14 @@ def ring_backward_buffer_bytes(
     accumulator_bytes: Number,
 ) -> Number:
     """
-    Bytes that the ring holds in a backward pass beside the rank's own tensors.
+    Bytes of the queries' gradient and its statistics while blocks come by.
 
-    A ring that starts from the last block it received has that one beside its own from the start.
-
-    >>> ring_backward_buffer_bytes(
-    ...     ring_size=8, kv_buffers=2, hop_bytes=200, batch_size=1, query_tokens=2, num_heads=3,
-    ...     head_dim=4, accumulator_bytes=4
+    >>> query_gradient_bytes(
+    ...     batch_size=1, query_tokens=2, num_heads=3, head_dim=4, accumulator_bytes=4
     ... )
-    544
+    144
     """
-    accumulators = batch_size * query_tokens * num_heads * (head_dim + 2) * accumulator_bytes
-    return where(ring_size > 1, kv_buffers * hop_bytes + accumulators, 0)
+    return batch_size * query_tokens * num_heads * (head_dim + 2) * accumulator_bytes
 
 
 @formula(

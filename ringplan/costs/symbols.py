@@ -53,6 +53,7 @@ experts_per_token | k | 1 | routed experts of a token
 cached_elements | z | 1 | elements a token leaves in a layer's cache
 elements | z | 1 | elements of a token
 query_dim | q | 1 | elements of a query head on the wire
+last_blocks | r | 1 | 1 where a backward ring starts from the last block it received, else 0
 accumulator_bytes | s | B | bytes of an element of accumulators and statistics
 output_dim | o | 1 | elements of a partial output head on the wire
 grows | - | 1 | 1 for a kind that attends to the whole context, else 0
@@ -143,6 +144,9 @@ parts | - | B | parts of a bill
 weights_bytes | - | B | bytes of the weights
 activation_bytes | - | B | bytes of activations
 logits_bytes | - | B | bytes of the logits
+query_gradient_bytes | - | B | bytes of dQ and its statistics
+arrived_bytes | - | B | bytes of tensors that came in an exchange of heads
+leaving_bytes | - | B | bytes of tensors that will leave in one
 ring_buffer_bytes | - | B | bytes of the buffers of the ring or the exchange
 optimizer_bytes | - | B | bytes of the optimizer
 overhead_bytes | - | B | bytes of context, communicators and graphs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
-from ringplan.estimation.memory import buffers, fullest_rank
+from ringplan.estimation.memory import buffers, fullest_rank, query_gradient
 from ringplan.estimation.numbers import plain, with_ulysses
 from ringplan.estimation.results import Alternative
 from ringplan.feasibility import reasons
@@ -81,6 +81,15 @@ def _sent(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool) -
     )
 
 
+def _gathered(x: Numbers, s: Shape) -> Number:
+    """Bytes of K and V of all tokens; in training of dK, dV and dQ before they are scattered."""
+    if x.phase != "train":
+        return collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
+    shard = ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
+    gathered = collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard)
+    return memory.total_bytes(parts=(gathered, query_gradient(x, s)))
+
+
 def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Alternative:
     scenario = device.scenario
     kind = x.kinds[x.widest]
@@ -89,16 +98,7 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
         scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})})
     )
     sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
-    shard = (
-        ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
-        if x.phase == "train"  # dK and dV of all tokens, before they are scattered
-        else s.hop_bytes
-    )
-    total = memory.swapped_bytes(
-        total=bill.total_bytes,
-        old=old,
-        new=collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard),
-    )
+    total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=_gathered(x, s))
     time: Number | None = None
     exposed: Number | None = None
     if not why:

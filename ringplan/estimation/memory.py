@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import cache, collectives, memory, ring
+from ringplan.costs import cache, collectives, memory
 from ringplan.estimation.attention import Shape, exchanged, held_tokens, shape
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import RankMemory
@@ -193,34 +193,65 @@ def _logits(x: Numbers, stage: Stage) -> Number:
 
 
 def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
-    """Bytes beside the rank's own tensors: visiting blocks, accumulators, exchanged heads."""
+    """Bytes beside the rank's own tensors, in the pass that holds more; training runs both."""
     if x.phase == "decode":
         return x.leaf.derived("buffers", 0, "decode leaves the cache where it is")
     kind = x.kinds[x.widest]
     s = of or shape(x, kind)
-    exchange = collectives.ulysses_buffer_bytes(**exchanged(x, kind, s))
-    return memory.total_bytes(parts=(_ring_buffers(x, scenario, s), exchange))
-
-
-def _ring_buffers(x: Numbers, scenario: Scenario, s: Shape) -> Number:
-    """Bytes of the pass that holds more; training runs both."""
-    held = {
-        "ring_size": s.ring_size,
-        "kv_buffers": x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
-        "batch_size": x.batch_size,
-        "query_tokens": s.query_tokens,
-        "num_heads": s.ring_query_heads,
-        "accumulator_bytes": x.accumulator_bytes,
-    }
-    forward = memory.ring_buffer_bytes(**held, hop_bytes=s.hop_bytes, v_head_dim=s.v_head_dim)
+    sizes = exchanged(x, kind, s)
+    qkv = collectives.exchanged_qkv_bytes(**sizes)
+    out = collectives.exchanged_out_bytes(
+        **{name: size for name, size in sizes.items() if name not in ("num_kv_heads", "head_dim")}
+    )
+    forward = collectives.exchange_buffer_bytes(
+        arrived_bytes=qkv, ring_buffer_bytes=_ring_forward(x, scenario, s), leaving_bytes=out
+    )
     if x.phase != "train":
         return forward
-    backward = memory.ring_backward_buffer_bytes(
-        **held,
-        hop_bytes=ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes),
-        head_dim=s.head_dim,
+    backward = collectives.exchange_buffer_bytes(
+        arrived_bytes=out, ring_buffer_bytes=_ring_backward(x, scenario, s), leaving_bytes=qkv
     )
     return max(forward, backward, key=plain)
+
+
+def _ring_forward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
+    return memory.ring_buffer_bytes(
+        ring_size=s.ring_size,
+        kv_buffers=x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
+        hop_bytes=s.hop_bytes,
+        batch_size=x.batch_size,
+        query_tokens=s.query_tokens,
+        num_heads=s.ring_query_heads,
+        v_head_dim=s.v_head_dim,
+        accumulator_bytes=x.accumulator_bytes,
+    )
+
+
+def _ring_backward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
+    schedule = scenario.schedule
+    return memory.ring_backward_buffer_bytes(
+        ring_size=s.ring_size,
+        kv_buffers=x.leaf("schedule.kv_buffers", schedule.kv_buffers),
+        last_blocks=x.leaf.derived(
+            "last_blocks",
+            int(schedule.reverses),
+            f"schedule {schedule.name} has {schedule.gradient_extra_hops} hops of gradients to add",
+        ),
+        hop_bytes=s.hop_bytes,
+        gradient_bytes=s.gradient_bytes,
+        query_gradient_bytes=query_gradient(x, s),
+    )
+
+
+def query_gradient(x: Numbers, s: Shape) -> Number:
+    """Bytes of dQ and its statistics inside the ring."""
+    return memory.query_gradient_bytes(
+        batch_size=x.batch_size,
+        query_tokens=s.query_tokens,
+        num_heads=s.ring_query_heads,
+        head_dim=s.head_dim,
+        accumulator_bytes=x.accumulator_bytes,
+    )
 
 
 def _training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]:

@@ -1,8 +1,9 @@
 """
 How long a run would take: the ledgers replayed in lock-step at given rates.
 
-All ranks begin a step together, and what a step sends is on the wire while it computes, or after
-it where nothing overlaps. So a step takes as long as the slowest of all ranks and wires.
+All ranks begin a step together. Where transfers overlap, blocks that a step sends are on the wire
+while it computes, and gradients, which it has only made, while the next step does. A step takes as
+long as the slowest of all ranks and wires; where nothing overlaps, as long as both together.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ class Duration(NamedTuple):
 
 def replay(ranks: Iterable[Rank], rates: Rates, *, overlaps: bool) -> Duration:
     """Replay the ledgers of all ranks of a run."""
-    total = computing = 0.0
+    total = computing = pending = 0.0
     for steps in zip(*(rank.ledger.steps for rank in ranks), strict=True):
         busy = max(_compute(step, rates) for step in steps)
-        wire = max(_transfer(step, rates) for step in steps)
-        total += max(busy, wire) if overlaps else busy + wire
+        late = max(step.sent["gradients"] for step in steps) / rates.bandwidth
+        wire = max(_transfer(step, rates) for step in steps) - late
+        total += max(busy, wire + pending) if overlaps else busy + wire + late
         computing += busy
-    return Duration(total, computing)
+        pending = late if overlaps else 0.0
+    return Duration(total + pending, computing)
 
 
 def _compute(step: Step, rates: Rates) -> float:

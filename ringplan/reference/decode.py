@@ -58,7 +58,8 @@ def pass_q(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
     """
     Send queries round, attend where they come by, and return the partial outputs.
 
-    A partial output travels with its log-sum-exp (Yang et al. 2024, arXiv 2411.01783).
+    A partial output travels in the queries' format, with its log-sum-exp (Yang et al. 2024, arXiv
+    2411.01783).
     """
     size = len(ranks)
     queries = "q"
@@ -105,4 +106,4 @@ def _partial(rank: Rank, setup: Setup, index: int, queries: str, *, owner: int) 
     now.work += state.attend(Block(q, k, v, setup.queries[owner], setup.keys[index]), setup.mask)
     now.read_bytes += k.nbytes + v.nbytes
     out, lse = state.finish()
-    rank[f"partial {owner}"] = (out.astype(setup.partial_dtype or q.dtype), lse)
+    rank[f"partial {owner}"] = (out.astype(q.dtype), lse)

@@ -48,8 +48,8 @@ def tolerance(dtype: str, num_ranks: int) -> float:
     return ROUNDOFF[dtype] * (2 + math.sqrt(num_ranks) / 2)
 
 
-#: Scores of dense attention held at one time; 2**22 of them in fp64 are 32 MiB.
-MOST_SCORES_AT_ONCE: Final = 2**22
+#: Scores of dense attention held at one time; 2**18 of them in fp64 are 2 MiB, and stay in a cache.
+MOST_SCORES_AT_ONCE: Final = 2**18
 
 
 class Tensors(NamedTuple):

@@ -339,23 +339,26 @@ def test_ring_holds_blocks_and_a_running_output(
     assert held == (blocks * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
 
 
-@given(ring_size=st.integers(1, 8), buffers=st.integers(0, 3), hop=counts, tokens=counts)
+@given(ring_size=st.integers(1, 8), last=st.integers(0, 1), hop=counts, tokens=counts)
 def test_backward_ring_holds_blocks_with_their_gradients_and_the_queries_gradient(
-    ring_size: int, buffers: int, hop: int, tokens: int
+    ring_size: int, last: int, hop: int, tokens: int
 ) -> None:
-    """The gradient of a query is as wide as the query; two statistics go with it."""
+    """A query's gradient is as wide as the query; the last block received is one more at hand."""
+    queries = memory.query_gradient_bytes(
+        batch_size=1, query_tokens=tokens, num_heads=4, head_dim=24, accumulator_bytes=4
+    )
     held = memory.ring_backward_buffer_bytes(
         ring_size=ring_size,
-        kv_buffers=buffers,
+        kv_buffers=2,
+        last_blocks=last,
         hop_bytes=hop,
-        batch_size=1,
-        query_tokens=tokens,
-        num_heads=4,
-        head_dim=24,
-        accumulator_bytes=4,
+        gradient_bytes=3 * hop,
+        query_gradient_bytes=queries,
     )
+    blocks = min(2, ring_size - 1 + last)
 
-    assert held == (buffers * hop + tokens * 4 * (24 + 1 + 1) * 4 if ring_size > 1 else 0)
+    assert queries == tokens * 4 * (24 + 1 + 1) * 4
+    assert held == (blocks * hop + 2 * 3 * hop + queries if ring_size > 1 else 0)
 
 
 @given(parts=st.lists(sizes, min_size=1, max_size=8), new=sizes)

@@ -241,11 +241,27 @@ def test_layers_send_one_after_another(kinds: list[tuple[int, int]]) -> None:
 @given(size=st.integers(1, 8))
 def test_exchange_without_partners_holds_no_buffer(size: int) -> None:
     """Else it holds Q, K, V and the output of as many tokens and heads as it gave away."""
-    shape = {"batch_size": 1, "tokens": 16, "num_heads": 8, "num_kv_heads": 8}
-    rest = {"head_dim": 4, "v_head_dim": 4, "element_bytes": 2, "ulysses_size": size}
-    arrays = 2 * np.empty((16, 8, 4), "f2").nbytes + 2 * np.empty((16, 8, 4), "f2").nbytes
+    shape = {"batch_size": 1, "tokens": 16, "num_heads": 8, "v_head_dim": 4, "element_bytes": 2}
+    qkv = collectives.exchanged_qkv_bytes(**shape, num_kv_heads=8, head_dim=4, ulysses_size=size)
+    out = collectives.exchanged_out_bytes(**shape, ulysses_size=size)
+    one = np.empty((16, 8, 4), "f2").nbytes
 
-    assert collectives.ulysses_buffer_bytes(**shape, **rest) == (arrays if size > 1 else 0)
+    assert qkv == (3 * one if size > 1 else 0)
+    assert out == (one if size > 1 else 0)
+
+
+@given(arrived=counts, ring_buffers=counts, leaving=counts)
+def test_result_of_an_exchange_leaves_after_the_ring(
+    arrived: int, ring_buffers: int, leaving: int
+) -> None:
+    """So its buffers and the ring's are not held together; what arrived is held with either."""
+    held = collectives.exchange_buffer_bytes(
+        arrived_bytes=arrived, ring_buffer_bytes=ring_buffers, leaving_bytes=leaving
+    )
+
+    assert held in {arrived + ring_buffers, arrived + leaving}
+    assert held >= arrived + ring_buffers
+    assert held >= arrived + leaving
 
 
 # Work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,9 @@ class Small:
     head_dim: int
     v_head_dim: int
     dtype: str
+    kv_dtype: str
+    gradient_dtype: str
+    partial_dtype: str
     window: int | None = None
 
     @property
@@ -66,6 +69,15 @@ class Small:
         return 8 if self.dtype == "fp64" else 4
 
     @property
+    def kv_bytes(self) -> int:
+        """Bytes of an element of K and V on the wire of the ring."""
+        return DTYPES[self.kv_dtype].itemsize
+
+    @property
+    def partial_bytes(self) -> int:
+        return DTYPES[self.partial_dtype].itemsize
+
+    @property
     def kv_shape(self) -> dict[str, int]:
         """Arguments that describe K and V on one rank, before any exchange."""
         return {
@@ -73,7 +85,6 @@ class Small:
             "num_kv_heads": self.kv_heads,
             "head_dim": self.head_dim,
             "v_head_dim": self.v_head_dim,
-            "element_bytes": self.element_bytes,
         }
 
     @property
@@ -81,6 +92,7 @@ class Small:
         """Arguments that describe an exchange of heads, with copies where KV heads are too few."""
         return {
             **self.kv_shape,
+            "element_bytes": self.element_bytes,
             "num_kv_heads": max(self.kv_heads, self.ulysses_size),
             "tokens": self.tokens,
             "num_heads": self.heads,
@@ -88,16 +100,39 @@ class Small:
         }
 
     @property
+    def shard_elements(self) -> int:
+        """Elements of one rank's K and V, measured on its arrays."""
+        return sum(array.size for array in self.placed()[0]["kv"])
+
+    @property
     def hop_bytes(self) -> int:
-        """One rank's K and V, measured on its arrays."""
-        return sum(array.nbytes for array in self.placed()[0]["kv"])
+        """One rank's K and V on the wire."""
+        return self.shard_elements * self.kv_bytes
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Their gradients on the wire."""
+        return self.shard_elements * DTYPES[self.gradient_dtype].itemsize
+
+    def plain_wire(self) -> Small:
+        """The same, K and V on the wire as they are held."""
+        return replace(self, kv_dtype=self.dtype)
+
+    def network(self) -> Network:
+        return Network(DTYPES[self.kv_dtype])
 
     @cached_property
     def setup(self) -> Setup:
         new = np.arange(self.new_tokens) + self.cached * self.ranks
         tokens = spread(PARTITIONS[self.partition](new, self.ring_size), self.ulysses_size)
         old = contiguous(np.arange(self.cached * self.ranks), self.ranks)
-        return Setup(Mask(self.causal, self.window), tokens, joined(old, tokens))
+        return Setup(
+            Mask(self.causal, self.window),
+            tokens,
+            joined(old, tokens),
+            gradient_dtype=DTYPES[self.gradient_dtype],
+            partial_dtype=DTYPES[self.partial_dtype],
+        )
 
     def arrays(self, queries: int | None = None) -> tuple[Array, Array, Array, Array]:
         rng = np.random.default_rng(0)
@@ -122,9 +157,9 @@ class Small:
         """Run the ring, with heads exchanged inside where there are ranks for it."""
         ranks = self.placed()
         if self.ulysses_size > 1:
-            ulysses.forward(Network(), ranks, self.setup, self.ulysses_size, keep)
+            ulysses.forward(self.network(), ranks, self.setup, self.ulysses_size, keep)
         else:
-            ring.forward(Network(), ranks, self.setup, keep)
+            ring.forward(self.network(), ranks, self.setup, keep)
         return ranks
 
     def backward(self, *, reverse: bool = False) -> list[Rank]:
@@ -133,25 +168,25 @@ class Small:
         fresh(ranks)
         around = ring.backward_reversed if reverse else ring.backward
         if self.ulysses_size > 1:
-            ulysses.backward(Network(), ranks, self.setup, self.ulysses_size, around)
+            ulysses.backward(self.network(), ranks, self.setup, self.ulysses_size, around)
         else:
-            around(Network(), ranks, self.setup)
+            around(self.network(), ranks, self.setup)
         return ranks
 
     def gather(self) -> list[Rank]:
         ranks = self.placed()
-        gather.forward(Network(), ranks, self.setup)
+        gather.forward(self.network(), ranks, self.setup)
         return ranks
 
     def gather_backward(self) -> list[Rank]:
         ranks = self.gather()
         fresh(ranks)
-        gather.backward(Network(), ranks, self.setup)
+        gather.backward(self.network(), ranks, self.setup)
         return ranks
 
     def pass_q(self) -> list[Rank]:
         ranks = self.placed()
-        decode.pass_q(Network(), ranks, self.setup)
+        decode.pass_q(self.network(), ranks, self.setup)
         return ranks
 
     def decode(self, queries: int, *, rotating: bool) -> list[Rank]:
@@ -159,10 +194,10 @@ class Small:
         last = np.arange(self.seq_len - queries, self.seq_len)
         keys = contiguous(np.arange(self.seq_len), self.ranks)
         setup = Setup(Mask(causal=False), ((last,),) * self.ranks, keys)
-        setup = setup._replace(partial_dtype=np.dtype(f"f{self.accumulator_bytes}"))
+        setup = setup._replace(partial_dtype=DTYPES[self.partial_dtype])
         ranks = place(setup, *self.arrays())
         run = ring.forward if rotating else decode.stationary
-        run(Network(), ranks, setup)
+        run(self.network(), ranks, setup)
         return ranks
 
 
@@ -204,6 +239,7 @@ def smalls(
     groups = draw(st.integers(1, 3))
     kv_heads = degree * groups if draw(st.booleans()) else draw(st.sampled_from(_divisors(degree)))
     repeat = draw(st.integers(1, 3)) * (degree // kv_heads if kv_heads < degree else 1)
+    dtypes = draw(st.tuples(*[st.sampled_from(list(DTYPES))] * 4))
     return Small(
         ring_size=draw(ring_size),
         ulysses_size=degree,
@@ -216,7 +252,10 @@ def smalls(
         repeat=repeat,
         head_dim=2 * draw(st.integers(1, 3)),
         v_head_dim=draw(st.integers(1, 5)),
-        dtype=draw(st.sampled_from(list(DTYPES))),
+        dtype=dtypes[0],
+        kv_dtype=dtypes[1],
+        gradient_dtype=dtypes[2],
+        partial_dtype=dtypes[3],
         window=draw(window),
     )
 

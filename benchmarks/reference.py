@@ -5,8 +5,9 @@ Time and memory of the reference ring against plain dense attention, and against
 
 8,192 tokens on 8 ranks, 8 heads of 64, causal, fp32, zigzag; options change that. Dense attention
 is the plain NumPy form with a mask: one matrix of scores. The floor is the ring's own matrix
-products and nothing else. All in one run, taking turns; the peak of memory is NumPy's own count of
-what it allocated, in a run that is not timed. Exit code 1: over a limit, or the two disagree.
+products and nothing else. All in one process on one thread, taking turns; the peak of memory is
+NumPy's own count of what it allocated, in a run that is not timed. Exit code 1: over a limit, or
+the two disagree.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ringplan.reference import ring
 from ringplan.reference.blocks import KEY_TILE, QUERY_TILE
@@ -61,16 +63,18 @@ def main() -> int:
         "ring": lambda: ringed(tensors, given.ranks),
         "matrix products alone": lambda: products(tensors),
     }
-    peaks = {name: peak(program) for name, program in programs.items()}
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(given.runs):
-        for name, program in programs.items():
-            times[name].append(seconds(program))
+    with threadpool_limits(1):  # threads that wait for a busy core would decide otherwise
+        peaks = {name: peak(program) for name, program in programs.items()}
+        times: dict[str, list[float]] = {name: [] for name in programs}
+        for index in range(given.runs):
+            for name, program in programs.items():
+                times[name].append(seconds(program))
+            print(f"run {index + 1} of {given.runs}", file=sys.stderr)
     best = {name: min(each) for name, each in times.items()}
 
     print(
         f"{given.seq_len:,} tokens, {given.ranks} ranks, {given.heads} heads of {given.head_dim},"
-        f" fp32, causal, zigzag; best of {given.runs}"
+        f" fp32, causal, zigzag; one thread, best of {given.runs}"
     )
     for name in programs:
         print(f"{name:24}{best[name]:>9.3f} s{peaks[name] / 1e6:>11.1f} MB")

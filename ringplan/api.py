@@ -182,8 +182,8 @@ def validate(
     True
     """
     plan = planned(scenario, full=full, seq_len=seq_len, dtype=dtype)
-    if plan.blocked:
-        raise SpecError("; ".join(plan.blocked))
+    if plan.blocked or not plan.cases:
+        raise SpecError("; ".join((*plan.blocked, *plan.notes)), hint="ringplan estimate says more")
     return [row for rows in plan.rows() for row in rows]
 
 

@@ -51,6 +51,7 @@ LIBRARIES: dict[str, set[str]] = {
     "quantiphy": {"units"},
     "numpy": {"costs/numeric.py", "reference", "validation"},
     "ml_dtypes": {"reference"},
+    "threadpoolctl": {"validation"},
 }
 
 #: Method or function to where it may be called.

@@ -44,10 +44,13 @@ def run(
     ] = None,
     *,
     full: Annotated[
-        bool, typer.Option("--full", help="Every partition, mask, head layout and degree.")
+        bool,
+        typer.Option(
+            "--full", help="Every partition, mask, head layout and degree; half a minute."
+        ),
     ] = False,
     seq_len: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="Context of each run: 512 or 4K.")
+        str | None, typer.Option(metavar="TOKENS", help="Context of each run: 128 or 1K.")
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Format of all arrays.")] = Dtype.FP32,
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
@@ -58,7 +61,7 @@ def run(
     Simulated ranks pass real blocks of K and V. Their answer is held against dense attention in
     fp64, and the bytes, FLOPs, hops and buffers that they counted against the estimate's. A
     scenario of yours keeps its ranks, partition, heads and ratios, and gets fewer tokens. Exit
-    code 0: all agree; 1: something does not.
+    code 0: all agree; 1: something does not, or the mesh cannot run; 2: not a scenario.
 
     \b
       ringplan validate
@@ -70,7 +73,7 @@ def run(
     if format_ is Format.JSON:
         typer.echo(documents.to_json(nested(validation.document(plan, rows))), nl=False)
     else:
-        Terminal().print(validation.report(plan, rows))
+        Terminal().print(validation.report(plan, rows, brief=full))
     if not validation.passed(plan, rows):
         raise typer.Exit(EXIT_DOES_NOT_WORK)
 
@@ -85,7 +88,7 @@ def _run(plan: Plan) -> list[Row]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=sys.stderr is None or not sys.stderr.isatty(),
     ) as progress:
         task = progress.add_task("running", total=plan.num_runs)
         for done in plan.rows():

@@ -284,18 +284,30 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     return x._replace(sizes=sizes, ulysses_size=candidate)
 
 
-def with_elements(x: Numbers, element_bytes: int, accumulator_bytes: int) -> Numbers:
-    """Return the numbers with one format on all wires, as the reference ring computes in it."""
-    one = x.leaf.derived("element_bytes", element_bytes, "one format throughout")
-    wide = x.leaf.derived("accumulator_bytes", accumulator_bytes, "what it accumulates in")
+class Formats(NamedTuple):
+    """Bytes of an element: of activations and the cache, on the wires, of partials and sums."""
+
+    activation: int
+    wire: int
+    gradient: int
+    partial: int
+    accumulator: int
+
+
+def with_formats(x: Numbers, formats: Formats) -> Numbers:
+    """Return the numbers in other formats, those that a reference ring computes in."""
+    made = {
+        name: x.leaf.derived(f"{name}_bytes", size, "as it is run")
+        for name, size in formats._asdict().items()
+    }
     return x._replace(
-        activation_bytes=one,
-        kv_bytes=one,
-        wire_bytes=one,
-        cached_wire_bytes=one,
-        gradient_wire_bytes=one,
-        partial_bytes=wide,
-        accumulator_bytes=wide,
+        activation_bytes=made["activation"],
+        kv_bytes=made["wire"],
+        wire_bytes=made["wire"],
+        cached_wire_bytes=made["wire"],
+        gradient_wire_bytes=made["gradient"],
+        partial_bytes=made["partial"],
+        accumulator_bytes=made["accumulator"],
     )
 
 

@@ -88,6 +88,8 @@ def backward(
     """
     Turn ``dout`` into ``dq`` and ``dkv``; copies of a key/value head add up their gradients.
 
+    Gradients go back in the format of the queries, whatever they were added up in.
+
     ``around`` is the backward pass of the ring.
     """
     inside = [rank.scope("by_head") for rank in ranks]
@@ -100,8 +102,9 @@ def backward(
     for group in _groups(ranks, ulysses_size):
         for rank in group:
             inner = rank.scope("by_head")
-            (inner["dk"], inner["dv"]) = ((part,) for part in inner["dkv"])
-            inner["dq"] = (inner["dq"][0].astype(inner["q"][0].dtype),)
+            dtype = inner["q"][0].dtype
+            for name, array in zip(("dq", "dk", "dv"), (*inner["dq"], *inner["dkv"]), strict=True):
+                inner[name] = (array.astype(dtype),)
         for name, like in (("dq", "q"), ("dk", "kv"), ("dv", "kv")):
             _heads_to_tokens(network, group, name, like=like)
         for rank in group:

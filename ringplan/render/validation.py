@@ -23,35 +23,44 @@ if TYPE_CHECKING:
 
 
 def passed(plan: Plan, rows: Sequence[Row]) -> bool:
-    """Whether everything that was asked for ran and is right."""
-    return not plan.blocked and all(row.passed for row in rows)
+    """Whether what was asked for ran, and all that ran is right."""
+    return bool(rows) and not plan.blocked and all(row.passed for row in rows)
 
 
 def verdict(plan: Plan, rows: Sequence[Row]) -> str:
-    """Return the first line: how many pass, and how near to dense attention."""
+    """Return the first line: how many agree, and what was compared."""
     good = sum(row.passed for row in rows)
-    parts = [f"{good} of {len(rows)} passes agree"]
-    if rows:
+    parts = ["the mesh cannot run"] if plan.blocked else []
+    parts.append(f"{good} of {len(rows)} runs agree")
+    if good == len(rows) and rows:
         worst = max(rows, key=lambda row: row.error / row.tolerance)
-        parts.append(f"error at most {worst.error:.1e} of {worst.tolerance:.1e} allowed")
-        parts.append("every byte and FLOP as predicted" if good == len(rows) else "see below")
-    if plan.blocked:
-        parts.insert(0, "the mesh cannot be run")
+        counted = sum(row.named("flops") is not None for row in rows)
+        flops = "FLOP" if counted == len(rows) else f"(in {counted}) FLOP"
+        parts.append(f"errors within {worst.error / worst.tolerance:.0%} of what is allowed")
+        parts.append(f"every byte and {flops} as estimated")
     return "; ".join(parts)
 
 
-def report(plan: Plan, rows: Sequence[Row]) -> Group:
-    """Return the verdict, then the passes of each scenario, then what differs or was left out."""
+def report(plan: Plan, rows: Sequence[Row], *, brief: bool = False) -> Group:
+    """
+    Return the verdict, then the runs of each scenario, then what differs or was left out.
+
+    ``brief`` leaves out the scenarios of which all runs agree.
+    """
     colour = "green" if passed(plan, rows) else "red"
     parts: list[RenderableType] = [Text(verdict(plan, rows), style=f"bold {colour}")]
-    if rows:
+    groups = [(title, list(group)) for title, group in groupby(rows, key=_title)]
+    shown = [each for each in groups if not brief or not all(row.passed for row in each[1])]
+    if shown:
         parts += ["", Text(_LEGEND), "", _table([], header=True)]
-    for title, group in groupby(rows, key=_title):
-        parts += [Text(title, style="bold"), _table(list(group)), ""]
+    for title, group in shown:
+        parts += [Text(title, style="bold"), _table(group), ""]
+    if brief:
+        parts += ["", _summary(rows)]
     notes = [*plan.blocked, *plan.notes]
     for row in rows:
         notes += [
-            f"{_title(row)}: {row.what}: {count.name} {count.predicted:,} predicted,"
+            f"{_title(row)}: {row.what}: {count.name} {count.predicted:,} estimated,"
             f" {count.counted:,} counted"
             for count in row.counts
             if not count.agrees
@@ -60,9 +69,9 @@ def report(plan: Plan, rows: Sequence[Row]) -> Group:
 
 
 _LEGEND = (
-    "Error against dense attention in fp64; bytes that a rank sends and FLOPs of all ranks,"
-    " predicted and counted; a dash where a sliding window has no closed form. The JSON has every"
-    " digit, and hops, steps and buffers."
+    "Error: distance from dense attention in fp64, relative to its norm. Bytes that a rank sends"
+    " (that it exchanges, where one query is broadcast) and FLOPs of all ranks: estimated, then"
+    " counted. --format json has every digit, and hops, steps and buffers."
 )
 
 
@@ -70,18 +79,22 @@ def _title(row: Row) -> str:
     """Name the scenario of a row in one line."""
     mesh, work, kind = row.scenario.mesh, row.scenario.workload, row.scenario.model.kinds[0]
     cached, new = work.split
-    tokens = f"{new:,} new tokens over {cached:,}" if cached else f"{new:,} tokens"
-    sizes = f"{kind.num_attention_heads}/{kind.num_key_value_heads} heads"
+    tokens = f"{new:,} new over {cached:,}" if cached else f"{new:,}"
+    sizes = "+".join(str(size) for size in dict.fromkeys((kind.head_dim, kind.v_head_dim)))
+    ranks = "1 rank" if mesh.cp_size == 1 else f"{mesh.cp_size} ranks"
     window = f", window {kind.window}" if kind.window else ""
     mask = "causal" if work.causal else "no mask"
-    ranks = "1 rank" if mesh.cp_size == 1 else f"{mesh.cp_size} ranks"
-    return f"{ranks}, {mesh.partition}, {mask}{window}; {sizes}, {tokens}, {row.dtype}"
+    heads = f"{kind.num_attention_heads}/{kind.num_key_value_heads} heads of {sizes}"
+    return (
+        f"{ranks}, {mesh.partition}, {mask}{window}; {heads};"
+        f" {work.batch_size} x {tokens} tokens; {row.dtype}"
+    )
 
 
 def _table(rows: Sequence[Row], *, header: bool = False) -> Table:
     """Return some rows as a table; all such tables are alike, so that they stand in line."""
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=header)
-    made.add_column("what", width=29)
+    made.add_column("", width=29)
     for name in ("error", "bytes", "counted", "FLOPs", "counted"):
         made.add_column(name, width=7, justify="right")
     made.add_column("", width=4)
@@ -91,8 +104,22 @@ def _table(rows: Sequence[Row], *, header: bool = False) -> Table:
             row.what,
             f"{row.error:.1e}",
             *(number.removesuffix("FLOP") for number in numbers),
-            Text("pass", style="green") if row.passed else Text("FAIL", style="bold red"),
+            Text("ok", style="green") if row.passed else Text("FAIL", style="bold red"),
         )
+    return made
+
+
+def _summary(rows: Sequence[Row]) -> Table:
+    """Return one line for each kind of run: how many, how many agree, the largest error."""
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    made.add_column("", width=29)
+    for name in ("runs", "agree", "error"):
+        made.add_column(name, width=8, justify="right")
+    for what in dict.fromkeys(row.what for row in rows):
+        these = [row for row in rows if row.what == what]
+        good = sum(row.passed for row in these)
+        error = max(row.error for row in these)
+        made.add_row(what, f"{len(these):,}", f"{good:,}", f"{error:.1e}")
     return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ringplan.costs import attention, masks
 from ringplan.reference import decode, gather, ring, ulysses
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ringplan.reference.network import Rank, Step
     from ringplan.specs.scenario import Scenario
+    from ringplan.specs.schedule import Schedule
     from ringplan.validation.runs import Run
 
 
@@ -53,51 +54,58 @@ class Witnessed(NamedTuple):
     what: str
     error: float
     counts: tuple[Count, ...]
-
-
-def mesh_forward(run: Run) -> tuple[list[Rank], Witnessed]:
-    """Run the mesh of the scenario: a ring, Ulysses, or Ulysses inside a ring."""
-    mesh, setup, expected = run.scenario.mesh, run.setup, run.estimate.ring
-    ranks = run.place()
-    if mesh.ulysses_size > 1:
-        ulysses.forward(run.network, ranks, setup, mesh.ulysses_size, keep="both")
-    else:
-        ring.forward(run.network, ranks, setup, keep="both")
-    return ranks, Witnessed(
-        f"{mesh_name(run)} forward",
-        _error(run, ranks),
-        (
-            _sent(expected.bytes_sent_forward, ranks),
-            *_flops(run, ranks),
-            _hops(expected.hops_forward, ranks, "kv"),
-            *_step_flops(run, expected.step_flops, ranks, diagonal=0),
-            *_utilization(run, ranks),
-            *_buffers(run, ranks),
-        ),
-    )
+    backward: bool = False
 
 
 def mesh_passes(run: Run) -> list[Witnessed]:
-    """Run the mesh of the scenario forward and, where nothing is cached, backward."""
-    ranks, done = mesh_forward(run)
-    if run.scenario.workload.split[0]:
-        return [done]
-    mesh, expected = run.scenario.mesh, run.estimate.ring
-    reverses = run.scenario.schedule.gradient_extra_hops < 0
-    backward = ring.backward_reversed if reverses else ring.backward
-    _fresh_ledgers(ranks)
-    if mesh.ulysses_size > 1:
-        ulysses.backward(run.network, ranks, run.setup, mesh.ulysses_size, around=backward)
+    """Run the mesh of the scenario, forward and, where nothing is cached, backward."""
+    ranks = run.place()
+    ulysses_size, schedule = run.scenario.mesh.ulysses_size, run.scenario.schedule
+    if ulysses_size > 1:
+        ulysses.forward(run.network, ranks, run.setup, ulysses_size, keep="both")
     else:
-        backward(run.network, ranks, run.setup)
-    counts = (
+        ring.forward(run.network, ranks, run.setup, keep="both")
+    done = [Witnessed(f"{mesh_name(run)} forward", _error(run, ranks), _forward(run, ranks))]
+    hops = run.scenario.mesh.ring_size > 1
+    if run.scenario.workload.split[0] or (hops and not backward_runs(schedule)):
+        return done
+    around = ring.backward_reversed if schedule.reverses else ring.backward
+    _fresh_ledgers(ranks)
+    if ulysses_size > 1:
+        ulysses.backward(run.network, ranks, run.setup, ulysses_size, around=around)
+    else:
+        around(run.network, ranks, run.setup)
+    name = f"{mesh_name(run)} backward{'' if schedule.reverses else ', home'}"
+    error = _gradient_error(run, ranks)
+    return [*done, Witnessed(name, error, _backward(run, ranks), backward=True)]
+
+
+def _forward(run: Run, ranks: Sequence[Rank]) -> tuple[Count, ...]:
+    expected = run.estimate.ring
+    return (
+        _sent(expected.bytes_sent_forward, ranks),
+        *_flops(run, ranks),
+        _hops(expected.hops_forward, ranks, "kv"),
+        *_hop_bytes(expected.hop_bytes, ranks),
+        *_alternative(run, "forward", ranks),
+        *_pass_kv(run, ranks),
+        *_step_flops(run, expected.step_flops, ranks, diagonal=0),
+        *_utilization(run, ranks),
+        *_buffers(run, ranks),
+    )
+
+
+def _backward(run: Run, ranks: Sequence[Rank]) -> tuple[Count, ...]:
+    expected, reverses = run.estimate.ring, run.scenario.schedule.reverses
+    diagonal = -1 if reverses else 0
+    return (
         _sent(expected.bytes_sent_backward, ranks),
         *_flops(run, ranks, backward=True),
         _hops(expected.hops_backward, ranks, "gradients"),
-        *_step_flops(run, expected.step_flops_backward, ranks, diagonal=-1 if reverses else 0),
+        *_alternative(run, "backward", ranks),
+        *_step_flops(run, expected.step_flops_backward, ranks, diagonal=diagonal),
+        *_backward_buffers(run, ranks),
     )
-    error = _gradient_error(run, ranks)
-    return [done, Witnessed(f"{mesh_name(run)} backward", error, counts)]
 
 
 def all_gather(run: Run) -> list[Witnessed]:
@@ -110,11 +118,9 @@ def all_gather(run: Run) -> list[Witnessed]:
     if not run.scenario.workload.split[0]:
         _fresh_ledgers(ranks)
         gather.backward(run.network, ranks, run.setup)
-        counts = (
-            _sent(expected.bytes_sent_backward, ranks),
-            *_flops(run, ranks, backward=True),
-        )
-        made.append(Witnessed("all-gather backward", _gradient_error(run, ranks), counts))
+        counts = (_sent(expected.bytes_sent_backward, ranks), *_flops(run, ranks, backward=True))
+        error = _gradient_error(run, ranks)
+        made.append(Witnessed("all-gather backward", error, counts, backward=True))
     return made
 
 
@@ -153,7 +159,7 @@ def decode_step(run: Run) -> list[Witnessed]:
     for rank in ranks[1:]:
         rank.drop("q")  # it comes with the broadcast
     decode.stationary(run.network, ranks, setup)
-    _, *others = ranks
+    _, *others = ranks  # the first one asks; it exchanges as much with each
     exchanged = max((r.ledger.sent() + r.ledger.received() for r in others), default=0)
     stationary = Witnessed(
         "decode, K/V stationary",
@@ -161,11 +167,7 @@ def decode_step(run: Run) -> list[Witnessed]:
         (
             Count("bytes_sent", expected.stationary_kv.bytes_sent, exchanged),
             *_decode_flops(run, ranks),
-            Count(
-                "latencies",
-                expected.stationary_kv.latencies,
-                max(rank.ledger.exchanges for rank in ranks),
-            ),
+            *_latencies(run, expected.stationary_kv.latencies, ranks),
         ),
     )
     return [rotated, stationary]
@@ -178,14 +180,25 @@ def dataflows(scenario: Scenario) -> list[Dataflow]:
         return [decode_step]
     flat = mesh.ulysses_size == 1 and mesh.cp_size > 1
     cached = work.split[0] > 0
-    found: list[Dataflow] = [mesh_passes]
+    rings = mesh.ring_size == 1 or forward_runs(scenario.schedule)
+    found: list[Dataflow] = [mesh_passes] if rings else []
     if flat:
         found.append(all_gather)
-    if flat and not cached and any(not mesh.cp_size % w for w in range(2, mesh.cp_size)):
+    if flat and rings and not cached and any(not mesh.cp_size % w for w in range(2, mesh.cp_size)):
         found.append(double_ring)
     if flat and cached:
         found.append(pass_q)
     return [*found, decode_step]
+
+
+def forward_runs(schedule: Schedule) -> bool:
+    """Whether the reference's forward ring has the hops of a schedule: none after the last use."""
+    return schedule.kv_extra_hops_forward == -1
+
+
+def backward_runs(schedule: Schedule) -> bool:
+    """The same of the backward ring, whose gradients may have one more hop to come home."""
+    return schedule.kv_extra_hops_backward == -1 and schedule.gradient_extra_hops <= 0
 
 
 def mesh_name(run: Run) -> str:
@@ -213,7 +226,47 @@ def _fresh_ledgers(ranks: Iterable[Rank]) -> None:
 
 
 def _sent(predicted: float, ranks: Sequence[Rank]) -> Count:
-    return Count("bytes_sent", predicted, max(rank.ledger.sent() for rank in ranks))
+    return Count("bytes_sent", predicted, _most_sent(ranks))
+
+
+def _most_sent(ranks: Sequence[Rank]) -> int:
+    return max(rank.ledger.sent() for rank in ranks)
+
+
+def _latencies(run: Run, predicted: float, ranks: Sequence[Rank]) -> list[Count]:
+    """Exchanges one after another; the reference has two, a schedule may have others."""
+    if run.scenario.schedule.decode_latencies != DECODE_EXCHANGES:
+        return []
+    return [Count("latencies", predicted, max(rank.ledger.exchanges for rank in ranks))]
+
+
+#: Broadcast and reduction of `reference.decode.stationary`.
+DECODE_EXCHANGES: Final = 2
+
+
+def _hop_bytes(predicted: float, ranks: Sequence[Rank]) -> list[Count]:
+    """Bytes of the block that a rank sends in one step."""
+    sent = {step.sent["kv"] for rank in ranks for step in rank.ledger.steps} - {0}
+    return [Count("hop_bytes", predicted, max(sent))] if sent else []
+
+
+def _alternative(run: Run, direction: str, ranks: Sequence[Rank]) -> list[Count]:
+    """Bytes of the mesh, as the table of ways to share the sequence has them."""
+    degree = run.scenario.mesh.ulysses_size
+    return [
+        Count("alternative_bytes", getattr(row, f"bytes_sent_{direction}"), _most_sent(ranks))
+        for row in run.estimate.alternatives
+        if row.ulysses_size == degree and row.comm_type != "all_gather"
+    ]
+
+
+def _pass_kv(run: Run, ranks: Sequence[Rank]) -> list[Count]:
+    """Bytes of the ring over a cached prefix."""
+    expected = run.estimate.cached_prefix
+    if expected is None:
+        return []
+    sent = max(rank.ledger.sent("kv") for rank in ranks)
+    return [Count("pass_kv_bytes", expected.pass_kv.bytes_sent, sent)]
 
 
 def _hops(predicted: float, ranks: Sequence[Rank], what: str) -> Count:
@@ -301,19 +354,45 @@ def _share(slots: Sequence[Sequence[int]]) -> float:
 
 
 def _buffers(run: Run, ranks: Sequence[Rank]) -> list[Count]:
-    """
-    Most bytes held beside a rank's own tensors, with the article's running state.
-
-    A hybrid's two kinds of buffers peak at different times, training's in the backward pass, and
-    exchanged K and V join a cache where there is one.
-    """
-    mesh, phase = run.scenario.mesh, run.scenario.workload.phase
-    mixed = mesh.ulysses_size > 1 and (mesh.ring_size > 1 or bool(run.setup.cached))
-    if phase != "prefill" or mixed or run.setup.state is not Running:
+    """Most bytes held beside a rank's own tensors; training holds more on the way back."""
+    if run.scenario.workload.phase == "train" or not _comparable(run):
         return []
-    names = ("visiting", "state") if mesh.ulysses_size == 1 else _BY_HEAD
-    counted = max(rank.ledger.peak(*names) for rank in ranks) if mesh.cp_size > 1 else 0
-    return [Count("buffer_bytes", run.estimate.memory.rank.ring_buffer_bytes, counted)]
+    names: tuple[str, ...] = ("visiting", "state") if run.scenario.mesh.ring_size > 1 else ()
+    if run.scenario.mesh.ulysses_size > 1:
+        names = ("by_head.q", "by_head.kv", "by_head.out", *(f"by_head.{each}" for each in names))
+    return [Count("buffer_bytes", run.estimate.memory.rank.ring_buffer_bytes, _peak(ranks, names))]
 
 
-_BY_HEAD = ("by_head.q", "by_head.kv", "by_head.out")
+def _backward_buffers(run: Run, ranks: Sequence[Rank]) -> list[Count]:
+    """The same on the way back, for a ring; an exchange finishes its gradients in 16 bits."""
+    mesh = run.scenario.mesh
+    if run.scenario.workload.phase != "train" or not _comparable(run) or mesh.ulysses_size > 1:
+        return []
+    names: tuple[str, ...] = ()
+    if mesh.ring_size > 1:
+        names = ("visiting", "dkv", "dq", "lse", "delta")
+        names += ("last",) if run.scenario.schedule.reverses else ()
+    return [Count("buffer_bytes", run.estimate.memory.rank.ring_buffer_bytes, _peak(ranks, names))]
+
+
+def _comparable(run: Run) -> bool:
+    """
+    Whether the estimate's buffers are the reference's.
+
+    They are with the article's running state, two visiting blocks, one format on the wire, and no
+    cache by head.
+    """
+    return (
+        run.setup.state is Running
+        and run.scenario.schedule.kv_buffers == KV_BUFFERS
+        and not run.setup.cached
+        and run.wire == run.dtype
+    )
+
+
+#: Blocks of `reference.ring` beside a rank's own: one visiting, one arriving.
+KV_BUFFERS: Final = 2
+
+
+def _peak(ranks: Sequence[Rank], names: tuple[str, ...]) -> int:
+    return max(rank.ledger.peak(*names) for rank in ranks) if names else 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from ringplan.estimation.core import estimate_numbers
-from ringplan.estimation.numbers import numbers, with_elements
+from ringplan.estimation.numbers import Formats, numbers, with_formats
 from ringplan.reference import dense, ulysses
 from ringplan.reference.blocks import DTYPES, LogSumExp, Running, accumulator
 from ringplan.reference.local import Setup, collect, place
@@ -33,19 +33,19 @@ TOLERANCES: Final = {"fp64": 1e-12, "fp32": 1e-5}
 ROUNDOFF: Final = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 
 
-def tolerance(dtype: str, num_ranks: int) -> float:
+def tolerance(dtype: str, num_ranks: int, *, backward: bool) -> float:
     """
     Error that a run may show against dense attention in fp64, relative to the norm.
 
     In 16 bits an output is rounded once by its block and once at the end. The gradients of K and V
     are rounded at every rank they visit, and such errors add up like the square root of the ranks.
 
-    >>> tolerance("fp32", 8), tolerance("bf16", 16) * 2**8
+    >>> tolerance("fp32", 8, backward=True), tolerance("bf16", 16, backward=True) * 2**8
     (1e-05, 4.0)
     """
     if dtype in TOLERANCES:
         return TOLERANCES[dtype]
-    return ROUNDOFF[dtype] * (2 + math.sqrt(num_ranks) / 2)
+    return ROUNDOFF[dtype] * (2 + (math.sqrt(num_ranks) / 2 if backward else 0))
 
 
 #: Scores of dense attention held at one time; 2**18 of them in fp64 are 2 MiB, and stay in a cache.
@@ -70,13 +70,28 @@ class Run:
     scenario
         What `scaled` made.
     dtype
-        fp64, fp32, bf16 or fp16; of all arrays and on all wires.
+        fp64, fp32, bf16 or fp16: of all arrays, and on the wires for which the schedule names no
+        wider one.
     """
 
     def __init__(self, scenario: Scenario, dtype: str) -> None:
         self.scenario = scenario
         self.dtype = DTYPES[dtype]
-        self.network = Network()
+        self.accumulator = accumulator(np.empty(0, self.dtype))
+        schedule = scenario.schedule
+        self.wire = self._wider(schedule.wire_dtype)
+        self.gradient = self._wider(schedule.gradient_wire_dtype)
+        self.partial = self._wider(schedule.partial_dtype)
+
+    def _wider(self, named: str | None) -> np.dtype[Any]:
+        """The run's format, or a schedule's that is wider."""
+        other = DTYPES.get(named or "", self.dtype)
+        return max(self.dtype, other, key=lambda dtype: dtype.itemsize)
+
+    @property
+    def network(self) -> Network:
+        """A network with the formats of the schedule's wires."""
+        return Network(self.wire)
 
     @property
     def kind(self) -> LayerKind:
@@ -86,9 +101,9 @@ class Run:
     @cached_property
     def estimate(self) -> Estimate:
         """What ringplan says of the scenario, in the run's formats."""
-        sums = accumulator(np.empty(0, self.dtype))
-        x = with_elements(numbers(self.scenario), self.dtype.itemsize, sums.itemsize)
-        return estimate_numbers(self.scenario, x)
+        used = (self.dtype, self.wire, self.gradient, self.partial, self.accumulator)
+        formats = Formats(*(dtype.itemsize for dtype in used))
+        return estimate_numbers(self.scenario, with_formats(numbers(self.scenario), formats))
 
     @cached_property
     def setup(self) -> Setup:
@@ -105,6 +120,7 @@ class Run:
             keys=new if by_head else joined(old, new),
             cached=old if by_head and cached else (),
             state=LogSumExp if self.dtype.itemsize == 2 else Running,
+            gradient_dtype=self.gradient,
         )
 
     @cached_property
@@ -133,7 +149,7 @@ class Run:
             Mask(window=self.kind.window),
             queries=last,
             keys=contiguous(np.arange(seq_len), mesh.cp_size),
-            partial_dtype=accumulator(np.empty(0, self.dtype)),
+            partial_dtype=self.partial,
             latent_v_dim=self.kind.latent_v_dim,
         )
 

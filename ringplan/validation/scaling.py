@@ -19,8 +19,11 @@ TOKENS, FEW_TOKENS, MANY_RANKS = 16, 4, 16
 WIDTH: Final = 4
 #: Cached tokens for a new one, at most; a longer prefix would repeat itself.
 PREFIX: Final = 16
-#: Ranks that a process simulates, and scores of dense attention that it computes, at most.
-MOST_RANKS, MOST_SCORES = 256, 2**32
+#: Sequences of a batch, at most.
+SEQUENCES: Final = 2
+#: Ranks that a process simulates, and scores of dense attention that it computes, at most: either
+#: is a minute or two.
+MOST_RANKS, MOST_SCORES = 256, 2**29
 
 
 def scaled(scenario: Scenario, kind: LayerKind, seq_len: int | None = None) -> Scenario:
@@ -41,90 +44,105 @@ def scaled(scenario: Scenario, kind: LayerKind, seq_len: int | None = None) -> S
     SpecError
         There are fewer tokens than the ranks need, or more than can be run.
     """
-    if scenario.mesh.cp_size > MOST_RANKS:
-        raise SpecError(
-            f"cp_size={scenario.mesh.cp_size:,} is more ranks than can be simulated",
-            hint=f"a copy of the scenario with {MOST_RANKS} or fewer",
-        )
-    workload = _workload(scenario, seq_len)
-    tp_size = scenario.mesh.tp_size
+    mesh, tp_size = scenario.mesh, scenario.mesh.tp_size
     heads, groups = (
         -(-number // tp_size) for number in (kind.num_attention_heads, kind.num_key_value_heads)
     )
+    workload = _workload(scenario, seq_len)
+    _bound(mesh, workload, heads)
+    head_dim, v_head_dim = _widths(kind.head_dim, kind.v_head_dim)
+    latent_dim = latent_v_dim = None
+    if kind.latent_dim is not None and kind.latent_v_dim is not None:
+        latent_dim, latent_v_dim = _widths(kind.latent_dim, kind.latent_v_dim)
+    window = kind.window and max(kind.window * workload.seq_len // scenario.workload.seq_len, 2)
+    layer = LayerKind(
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        head_dim=head_dim,
+        v_head_dim=v_head_dim,
+        latent_dim=latent_dim,
+        latent_v_dim=latent_v_dim,
+        window=window,
+        active_intermediate_size=1,
+    )
+    model = ModelSpec(
+        name=scenario.model.name,
+        hidden_size=heads * head_dim,
+        vocab_size=1,
+        num_hidden_layers=1,
+        kinds=(layer,),
+        pattern=(0,),
+        tensors=(),
+        weights_dtype="bf16",
+    )
+    one = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1}
+    return scenario.model_copy(
+        update={"model": model, "mesh": mesh.model_copy(update=one), "workload": workload}
+    )
+
+
+def least_tokens(scenario: Scenario) -> int:
+    """Tokens of the shortest context that a scenario can be scaled to."""
+    ratio, granule = _prefix(scenario), _granule(scenario)
+    return scenario.mesh.cp_size * (granule + _cached(granule, ratio))
+
+
+def _workload(scenario: Scenario, seq_len: int | None) -> Workload:
+    """Scale the tokens so that every rank holds as many new ones, and as many cached ones."""
+    mesh, work = scenario.mesh, scenario.workload
+    ratio, granule = _prefix(scenario), _granule(scenario)
+    tokens = TOKENS if mesh.cp_size <= MANY_RANKS else FEW_TOKENS
+    if seq_len is not None:
+        if seq_len < (least := least_tokens(scenario)):
+            raise SpecError(
+                f"seq_len={seq_len} is too short for {mesh.cp_size} ranks",
+                hint=f"--seq-len {least} or more",
+            )
+        share = seq_len // mesh.cp_size
+        tokens = max(int(share / (1 + ratio)) // granule * granule, granule)
+        tokens -= granule if tokens + _cached(tokens, ratio) > share else 0
+    cached = _cached(tokens, ratio)
+    return work.model_copy(
+        update={
+            "seq_len": (tokens + cached) * mesh.cp_size,
+            "cached_len": None if work.phase == "decode" else cached * mesh.cp_size,
+            "new_tokens": None,
+            "batch_size": min(work.batch_size, SEQUENCES),
+            "kv_dtype": None,
+        }
+    )
+
+
+def _prefix(scenario: Scenario) -> float:
+    """Cached tokens for a new one; a decode step counts its whole context as held."""
+    cached, new = scenario.workload.split
+    return 0 if scenario.workload.phase == "decode" else min(cached / new, PREFIX)
+
+
+def _granule(scenario: Scenario) -> int:
+    """New tokens of a rank must be a multiple of this."""
+    mesh = scenario.mesh
+    halves = mesh.partition == "zigzag" and mesh.ring_size > 1
+    return 2 if halves and scenario.workload.phase != "decode" else 1
+
+
+def _cached(tokens: int, ratio: float) -> int:
+    """Cached tokens beside some new ones: where there is a prefix, at least one."""
+    return max(round(tokens * ratio), 1) if ratio else 0
+
+
+def _bound(mesh: Mesh, workload: Workload, heads: int) -> None:
+    if mesh.cp_size > MOST_RANKS:
+        raise SpecError(
+            f"cp_size={mesh.cp_size:,} is more ranks than can be simulated",
+            hint=f"a copy of the scenario with {MOST_RANKS} or fewer",
+        )
     most = math.isqrt(MOST_SCORES // (workload.batch_size * heads))
     if workload.seq_len > most:
         raise SpecError(
             f"seq_len={workload.seq_len:,} is too long: dense attention is quadratic",
             hint=f"--seq-len {most} or less",
         )
-    head_dim, v_head_dim = _widths(kind.head_dim, kind.v_head_dim)
-    latent_dim = latent_v_dim = None
-    if kind.latent_dim is not None and kind.latent_v_dim is not None:
-        latent_dim, latent_v_dim = _widths(kind.latent_dim, kind.latent_v_dim)
-    window = kind.window and max(kind.window * workload.seq_len // scenario.workload.seq_len, 2)
-    return scenario.model_copy(
-        update={
-            "model": ModelSpec(
-                name=scenario.model.name,
-                hidden_size=heads * head_dim,
-                vocab_size=1,
-                num_hidden_layers=1,
-                kinds=(
-                    LayerKind(
-                        num_attention_heads=heads,
-                        num_key_value_heads=groups,
-                        head_dim=head_dim,
-                        v_head_dim=v_head_dim,
-                        latent_dim=latent_dim,
-                        latent_v_dim=latent_v_dim,
-                        window=window,
-                        active_intermediate_size=1,
-                    ),
-                ),
-                pattern=(0,),
-                tensors=(),
-                weights_dtype="bf16",
-            ),
-            "mesh": scenario.mesh.model_copy(
-                update={"tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1}
-            ),
-            "workload": workload,
-        }
-    )
-
-
-def _workload(scenario: Scenario, seq_len: int | None) -> Workload:
-    """Scale the tokens so that every rank holds as many new ones, and as many cached ones."""
-    mesh, work = scenario.mesh, scenario.workload
-    cached, new = work.split
-    decoding = work.phase == "decode"
-    granule = 1 if decoding else token_granule(mesh)
-    prefix = 0 if decoding else min(round(cached / new), PREFIX)
-    if cached and not decoding:
-        prefix = max(prefix, 1)
-    parts = mesh.cp_size * (1 + prefix)
-    tokens = TOKENS if mesh.cp_size <= MANY_RANKS else FEW_TOKENS
-    if seq_len is not None:
-        tokens = seq_len // parts // granule * granule
-    if tokens < granule:
-        raise SpecError(
-            f"seq_len={seq_len} is too short for {mesh.cp_size} ranks",
-            hint=f"--seq-len {parts * granule} or more",
-        )
-    return work.model_copy(
-        update={
-            "seq_len": tokens * parts,
-            "cached_len": None if decoding else tokens * mesh.cp_size * prefix,
-            "new_tokens": None,
-            "batch_size": min(work.batch_size, 2),
-            "kv_dtype": None,
-        }
-    )
-
-
-def token_granule(mesh: Mesh) -> int:
-    """New tokens of a rank must be a multiple of this."""
-    return 2 if mesh.partition == "zigzag" and mesh.ring_size > 1 else 1
 
 
 def _widths(first: int, second: int) -> tuple[int, int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
+from ringplan.api import validate
 from ringplan.costs import attention, ring
+from ringplan.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Ran
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+CONFIGS = Path(__file__).parents[1] / "data" / "hf_configs"
 ROW = {
     "what",
     "ranks",
@@ -61,16 +65,16 @@ def rows_of(ran: Ran) -> list[dict[str, Any]]:
     return rows
 
 
-def test_table_has_a_line_a_pass_in_80_columns(ringplan: Callable[..., Ran]) -> None:
-    """One verdict, one header, and under each scenario its passes."""
+def test_table_has_a_line_a_run_in_80_columns(ringplan: Callable[..., Ran]) -> None:
+    """One verdict, one header, and under each scenario its runs."""
     ran = ringplan("validate")
     lines = ran.out.splitlines()
 
     assert ran.code == 0
     assert ran.err == ""
-    assert lines[0].startswith("25 of 25 passes agree; error at most ")
-    assert sum(line.rstrip().endswith(" pass") for line in lines) == 25
-    assert "4 ranks, zigzag, causal; 8/2 heads, 64 tokens, fp32" in lines
+    assert lines[0].startswith("39 of 39 runs agree; errors within ")
+    assert sum(line.rstrip().endswith(" ok") for line in lines) == 39
+    assert "6 ranks, zigzag, causal; 8/2 heads of 4; 2 x 96 tokens; fp32" in lines
     assert max(map(len, lines)) <= 80
 
 
@@ -78,7 +82,10 @@ def test_table_has_a_line_a_pass_in_80_columns(ringplan: Callable[..., Ran]) -> 
 def test_selection_agrees_in_every_format(ringplan: Callable[..., Ran], dtype: str) -> None:
     rows = rows_of(ringplan("validate", "--dtype", dtype, "--format", "json"))
 
-    assert all(row["passed"] and row["dtype"] == dtype for row in rows)
+    assert all(row["passed"] for row in rows)
+    assert {row["dtype"] for row in rows} == {dtype, "bf16"} - (
+        {"bf16"} if dtype == "fp16" else set()
+    )
     assert all(row["error"] <= row["tolerance"] for row in rows)
     assert all(row["bytes_predicted"] == row["bytes_counted"] for row in rows)
 
@@ -108,10 +115,10 @@ def test_json_validates_against_its_schema(ringplan: Callable[..., Ran]) -> None
 
 def test_seq_len_makes_longer_sequences(ringplan: Callable[..., Ran]) -> None:
     """Rounded down to what the ranks can share; the cached share stays."""
-    rows = rows_of(ringplan("validate", "--seq-len", "1K", "--format", "json"))
+    rows = rows_of(ringplan("validate", "--seq-len", "128", "--format", "json"))
 
-    assert {row["seq_len"] for row in rows} == {1024, 1020}
-    assert {row["cached_len"] for row in rows} == {0, 768}
+    assert {row["seq_len"] for row in rows} == {128, 120, 126}
+    assert {row["cached_len"] for row in rows} == {0, 96, 64, 63}
     assert all(row["passed"] for row in rows)
 
 
@@ -139,7 +146,7 @@ def slips() -> list[Any]:
         pytest.param(
             ring.ring_hops,
             lambda *, ring_size, extra_hops: ring_size,  # noqa: ARG005
-            "hops 4 predicted, 3 counted",
+            "hops 4 estimated, 3 counted",
             id="P for P - 1",
         ),
         pytest.param(
@@ -147,7 +154,7 @@ def slips() -> list[Any]:
             lambda *, batch_size, tokens, num_kv_heads, head_dim, element_bytes, **_: (
                 batch_size * tokens * num_kv_heads * head_dim * element_bytes
             ),
-            "bytes_sent 3,072 predicted, 6,144 counted",
+            "bytes_sent 3,072 estimated, 6,144 counted",
             id="K without V",
         ),
         pytest.param(
@@ -155,7 +162,7 @@ def slips() -> list[Any]:
             lambda *, batch_size, pairs, num_heads, head_dim, v_head_dim: (
                 batch_size * num_heads * (head_dim + v_head_dim) * pairs
             ),
-            "flops 266,240 predicted, 532,480 counted",
+            "flops 266,240 estimated, 532,480 counted",
             id="a multiply-add counted once",
         ),
     ]
@@ -191,9 +198,74 @@ def test_mesh_that_breaks_a_rule_is_said_and_fails(
     ran = ringplan("validate", str(path), columns=200)
 
     assert ran.code == 1
-    assert ran.out.startswith("the mesh cannot be run; ")
+    assert ran.out.startswith("the mesh cannot run; ")
     assert "RP105: ulysses_size=2 does not divide the 1 KV heads of a rank" in ran.out
     assert "ring forward" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("mesh", "seq_len", "message"),
+    [
+        ("{cp_size: 4, tp_size: 3}", "128K", "RP102: tp_size=3 does not divide 32 query heads"),
+        ("{cp_size: 4, tp_size: 64}", "128K", "RP102: tp_size=64 does not divide"),
+        ("{cp_size: 4}", "131073", "RP101: 131,073 new tokens are not a multiple of"),
+        ("{cp_size: 4, pp_size: 100}", "128K", "RP106: pp_size=100 is more than 32 layers"),
+    ],
+)
+def test_what_estimate_refuses_is_not_agreed_to(
+    ringplan: Callable[..., Ran], tmp_path: Path, mesh: str, seq_len: str, message: str
+) -> None:
+    """Scaled down it might run, but it is not what was asked; exit code 1 as of `estimate`."""
+    path = tmp_path / "refused.yaml"
+    path.write_text(
+        f"model: llama-3.1-8b\nhardware: h100-sxm-80gb\nmesh: {mesh}\n"
+        f"workload: {{seq_len: {seq_len}}}\n",
+        encoding="utf-8",
+    )
+    ran = ringplan("validate", str(path), columns=200)
+
+    assert ran.code == ringplan("estimate", str(path)).code == 1
+    assert ran.out.startswith("the mesh cannot run; ")
+    assert message in ran.out
+
+
+def test_nothing_to_run_is_no_agreement(ringplan: Callable[..., Ran], tmp_path: Path) -> None:
+    """A model of sliding windows alone, over a prefix."""
+    path = tmp_path / "windows.yaml"
+    path.write_text(
+        f"model: {CONFIGS / 'mistral-7b-v0.1.json'}\nhardware: h100-sxm-80gb\n"
+        "mesh: {cp_size: 4}\nworkload: {seq_len: 128K, cached_len: 96K}\n",
+        encoding="utf-8",
+    )
+    ran = ringplan("validate", str(path), columns=200)
+
+    assert ran.code == 1
+    assert ran.out.startswith("0 of 0 runs agree")
+    assert "are left out" in ran.out
+    with pytest.raises(SpecError, match="are left out"):
+        validate(path)
+
+
+def test_closed_stderr_is_no_reason_to_fail(
+    ringplan: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringplan.cli.validate_command.sys", SimpleNamespace(stderr=None))
+
+    assert ringplan("validate").code == 0
+
+
+def test_full_prints_a_line_a_dataflow(
+    ringplan: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of runs are told apart only where they differ."""
+    monkeypatch.setattr("ringplan.validation.selection.FULL_RANKS", (1, 4))
+    ran = ringplan("validate", "--full")
+
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) < 30
+    assert "ulysses 2 x ring 2 forward" in ran.out
+    monkeypatch.setattr(ring.ring_hops, "function", lambda *, ring_size, **_: ring_size)
+    assert "FAIL" in ringplan("validate", "--full").out
 
 
 def test_sliding_windows_over_a_prefix_are_left_out_and_said(
@@ -214,8 +286,8 @@ def test_sliding_windows_over_a_prefix_are_left_out_and_said(
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["--seq-len", "2"], "seq_len=2 is too short for 4 ranks", "--seq-len 4 or more"),
-        (["--seq-len", "1M"], "seq_len=1,048,576 is too long", "--seq-len 16384 or less"),
+        (["--seq-len", "2"], "seq_len=2 is too short", "--seq-len 32 or more"),
+        (["--seq-len", "1M"], "seq_len=1,048,576 is too long", "--seq-len 5792 or less"),
         (["--seq-len", "many"], "'many' is not a token count", "write 131072"),
         (["--full", "x.yaml"], "--full runs ringplan's own cases", "a scenario, or --full"),
         (["nowhere.yaml"], "nowhere.yaml", "hint: "),

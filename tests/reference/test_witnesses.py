@@ -315,7 +315,6 @@ def _(data: st.DataObject) -> Claim:
 @witness(collectives.ulysses_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(1, 4)))
-    small = dataclasses.replace(small, gradient_dtype=small.dtype)
     backward = data.draw(st.booleans())
     ranks = small.backward() if backward else small.forward()
     return Claim(small.exchange, sent(ranks, "heads"))

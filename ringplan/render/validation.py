@@ -12,7 +12,7 @@ from rich.text import Text
 from ringplan import __version__
 from ringplan.render.documents import FORMAT_VERSION, finite
 from ringplan.units import show
-from ringplan.validation.dataflows import Count
+from ringplan.validation.counts import Count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringplan.specs.scenario import Scenario
-    from ringplan.validation.dataflows import Count, Dataflow, Witnessed
+    from ringplan.validation.counts import Count
+    from ringplan.validation.dataflows import Dataflow, Witnessed
 
 
 class Row(NamedTuple):

@@ -15,8 +15,8 @@ from ringplan.estimation.core import estimate
 from ringplan.feasibility import reasons
 from ringplan.specs.mesh import Partition
 from ringplan.validation import selection
+from ringplan.validation.counts import Count
 from ringplan.validation.dataflows import (
-    Count,
     all_gather,
     decode_step,
     double_ring,

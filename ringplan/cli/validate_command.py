@@ -52,7 +52,9 @@ def run(
     seq_len: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Context of each run: 128 or 1K.")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Format of all arrays.")] = Dtype.FP32,
+    dtype: Annotated[
+        Dtype, typer.Option(help="Format of the arrays; ours end with some in bf16.")
+    ] = Dtype.FP32,
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TABLE,
 ) -> None:
     """

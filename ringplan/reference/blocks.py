@@ -110,7 +110,7 @@ class Running(NamedTuple):
         q, k, v = (_wide(_by_kv_head(x, block.k)) for x in (block.q, block.k, block.v))
         q = q / np.sqrt(q.shape[-1], dtype=q.dtype)
         top, total, out = (_by_kv_head(x, block.k) for x in self)
-        count = Count()
+        count = Tally()
         for rows, columns, visible in tiles(block, mask, count):
             scores = count.product(q[..., rows, :], k[..., columns, :].swapaxes(-1, -2))
             if visible is not True:
@@ -214,7 +214,7 @@ class Gradients(NamedTuple):
         scale = 1 / np.sqrt(q.shape[-1], dtype=q.dtype)
         dq, delta = _by_kv_head(self.dq, block.k), _by_kv_head(delta, block.k)
         lse = _by_kv_head(np.where(np.isneginf(lse), np.inf, lse), block.k)
-        count = Count()
+        count = Tally()
         for rows, columns, visible in tiles(block, mask, count):
             some_q, some_k, some_dout = q[..., rows, :], k[..., columns, :], dout[..., rows, :]
             scores = count.product(some_q, some_k.swapaxes(-1, -2)) * scale
@@ -231,7 +231,7 @@ class Gradients(NamedTuple):
         return count.work
 
 
-class Count:
+class Tally:
     """Counts what a loop over tiles meets and multiplies."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class Count:
 
 
 def tiles(
-    block: Block, mask: Mask, count: Count
+    block: Block, mask: Mask, count: Tally
 ) -> Iterator[tuple[slice, slice, bool | npt.NDArray[np.bool_]]]:
     """Rows, columns and mask of every tile in which a query sees a key."""
     for queries, first_row in _starts(block.queries):

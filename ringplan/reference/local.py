@@ -127,7 +127,6 @@ def add_gradients(
     (dout,), (dq,), (lse,), (delta,) = (rank[name] for name in ("dout", "dq", "lse", "delta"))
     wide = accumulator(q)
     made = Gradients(dq, np.zeros(k.shape, wide), np.zeros(v.shape, wide))
-    rank["scratch"] = made[1:]
     seen = Block(q, k, v, setup.queries[index], setup.keys[owner])
     now = rank.ledger.now
     now.work += made.add(seen, setup.mask, dout, lse, delta)
@@ -137,7 +136,6 @@ def add_gradients(
     else:
         kept = setup.gradient_dtype or q.dtype
         rank[into] = (made.dk.astype(kept), made.dv.astype(kept))
-    rank.drop("scratch")
 
 
 def add_into(sums: tuple[Array, ...], more: tuple[Array, ...]) -> None:

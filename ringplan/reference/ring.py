@@ -127,7 +127,10 @@ def backward_reversed(network: Network, ranks: Sequence[Rank], setup: Setup) -> 
             if block == "last":
                 _drop(ranks, "last")
             block = "visiting"
-    _rename(ranks, block, "kv")  # at the last step the rank's own block is home
+    if all("kv" in rank for rank in ranks):
+        _drop(ranks, block)
+    else:  # at the last step the rank's own block is home
+        _rename(ranks, block, "kv")
 
 
 def _drop(ranks: Sequence[Rank], name: str) -> None:

@@ -31,13 +31,16 @@ def verdict(plan: Plan, rows: Sequence[Row]) -> str:
     """Return the first line: how many agree, and what was compared."""
     good = sum(row.passed for row in rows)
     parts = ["the mesh cannot run"] if plan.blocked else []
-    parts.append(f"{good} of {len(rows)} runs agree")
+    parts.append(f"{good} of {len(rows)} runs agree" if rows else "nothing was run")
     if good == len(rows) and rows:
         worst = max(rows, key=lambda row: row.error / row.tolerance)
         counted = sum(row.named("flops") is not None for row in rows)
-        flops = "FLOP" if counted == len(rows) else f"(in {counted}) FLOP"
         parts.append(f"errors within {worst.error / worst.tolerance:.0%} of what is allowed")
-        parts.append(f"every byte and {flops} as estimated")
+        parts.append(
+            "every byte and FLOP as estimated"
+            if counted == len(rows)
+            else f"every byte as estimated, and FLOPs in {counted} of them"
+        )
     return "; ".join(parts)
 
 
@@ -112,7 +115,7 @@ def _table(rows: Sequence[Row], *, header: bool = False) -> Table:
 def _summary(rows: Sequence[Row]) -> Table:
     """Return one line for each kind of run: how many, how many agree, the largest error."""
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    made.add_column("", width=29)
+    made.add_column("", width=34)
     for name in ("runs", "agree", "error"):
         made.add_column(name, width=8, justify="right")
     for what in dict.fromkeys(row.what for row in rows):

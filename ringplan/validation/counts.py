@@ -78,6 +78,29 @@ def _most_sent(ranks: Sequence[Rank]) -> int:
     return max(rank.ledger.sent() for rank in ranks)
 
 
+def rotation(run: Run, ranks: Sequence[Rank]) -> list[Count]:
+    """Count a decode scenario's ring: what a step sends and computes on one block of the cache."""
+    mesh, expected = run.scenario.mesh, run.estimate.ring
+    if run.scenario.workload.phase != "decode" or mesh.ulysses_size > 1 or run.kind.window:
+        return []
+    return [
+        Count("ring_bytes_sent", expected.bytes_sent_forward, _most_sent(ranks)),
+        _hops(expected.hops_forward, ranks, "kv"),
+        *_hop_bytes(expected.hop_bytes, ranks),
+        *_step_flops(run, expected.step_flops, ranks, diagonal=0),
+    ]
+
+
+def gathered_buffer(run: Run, memory_bytes: float, ranks: Sequence[Rank]) -> list[Count]:
+    """Count what an all-gather holds beside a rank's own tensors, in the pass that holds more."""
+    bill, training = run.estimate.memory.rank, run.scenario.workload.phase == "train"
+    if run.wire != run.dtype or run.gradient != run.dtype:
+        return []
+    names = ("gathered", "gradients", "dq", "lse", "delta") if training else ("gathered",)
+    predicted = round(memory_bytes - (bill.total_bytes - bill.ring_buffer_bytes))
+    return [Count("buffer_bytes", predicted, _peak(ranks, names))]
+
+
 def latencies(run: Run, predicted: float, ranks: Sequence[Rank]) -> list[Count]:
     """Exchanges one after another; the reference has two, a schedule may have others."""
     if run.scenario.schedule.decode_latencies != DECODE_EXCHANGES:

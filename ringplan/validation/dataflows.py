@@ -57,20 +57,23 @@ def mesh_passes(run: Run) -> list[Witnessed]:
 def all_gather(run: Run) -> list[Witnessed]:
     """Collect K and V, and scatter their gradients."""
     (expected,) = (row for row in run.estimate.alternatives if row.comm_type == "all_gather")
+    training = run.scenario.workload.phase == "train"
     ranks = run.place()
     gather.forward(run.network, ranks, run.setup)
-    seen = (counts.sent(expected.bytes_sent_forward, ranks), *counts.flops(run, ranks))
-    made = [Witnessed("all-gather forward", _error(run, ranks), seen)]
-    if not run.scenario.workload.split[0]:
-        _fresh_ledgers(ranks)
-        gather.backward(run.network, ranks, run.setup)
-        seen = (
-            counts.sent(expected.bytes_sent_backward, ranks),
-            *counts.flops(run, ranks, backward=True),
-        )
-        error = _gradient_error(run, ranks)
-        made.append(Witnessed("all-gather backward", error, seen, backward=True))
-    return made
+    seen = [counts.sent(expected.bytes_sent_forward, ranks), *counts.flops(run, ranks)]
+    if not training:
+        seen += counts.gathered_buffer(run, expected.memory_bytes, ranks)
+    made = [Witnessed("all-gather forward", _error(run, ranks), tuple(seen))]
+    if run.scenario.workload.split[0]:
+        return made
+    _fresh_ledgers(ranks)
+    gather.backward(run.network, ranks, run.setup)
+    sent = counts.sent(expected.bytes_sent_backward, ranks)
+    seen = [sent, *counts.flops(run, ranks, backward=True)]
+    if training:
+        seen += counts.gathered_buffer(run, expected.memory_bytes, ranks)
+    error = _gradient_error(run, ranks)
+    return [*made, Witnessed("all-gather backward", error, tuple(seen), backward=True)]
 
 
 def double_ring(run: Run) -> list[Witnessed]:
@@ -105,6 +108,7 @@ def decode_step(run: Run) -> list[Witnessed]:
         (
             counts.sent(expected.rotate_kv.bytes_sent, ranks),
             *counts.decode_flops(run, ranks, times=len(ranks)),
+            *counts.rotation(run, ranks),
         ),
     )
     ranks = run.place_cache()

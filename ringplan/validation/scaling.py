@@ -9,7 +9,6 @@ from ringplan.errors import SpecError
 from ringplan.specs.model import LayerKind, ModelSpec
 
 if TYPE_CHECKING:
-    from ringplan.specs.mesh import Mesh
     from ringplan.specs.scenario import Scenario
     from ringplan.specs.workload import Workload
 
@@ -21,8 +20,7 @@ WIDTH: Final = 4
 PREFIX: Final = 16
 #: Sequences of a batch, at most.
 SEQUENCES: Final = 2
-#: Ranks that a process simulates, and scores of dense attention that it computes, at most: either
-#: is a minute or two.
+#: Ranks that a process simulates, and scores of dense attention in a length asked for, at most.
 MOST_RANKS, MOST_SCORES = 256, 2**29
 
 
@@ -48,8 +46,8 @@ def scaled(scenario: Scenario, kind: LayerKind, seq_len: int | None = None) -> S
     heads, groups = (
         -(-number // tp_size) for number in (kind.num_attention_heads, kind.num_key_value_heads)
     )
+    _bound(scenario, seq_len, heads)
     workload = _workload(scenario, seq_len)
-    _bound(mesh, workload, heads)
     head_dim, v_head_dim = _widths(kind.head_dim, kind.v_head_dim)
     latent_dim = latent_v_dim = None
     if kind.latent_dim is not None and kind.latent_v_dim is not None:
@@ -131,17 +129,23 @@ def _cached(tokens: int, ratio: float) -> int:
     return max(round(tokens * ratio), 1) if ratio else 0
 
 
-def _bound(mesh: Mesh, workload: Workload, heads: int) -> None:
-    if mesh.cp_size > MOST_RANKS:
+def _bound(scenario: Scenario, seq_len: int | None, heads: int) -> None:
+    """Refuse more ranks than can be simulated, and lengths at which dense attention takes long."""
+    ranks = scenario.mesh.cp_size
+    if ranks > MOST_RANKS:
         raise SpecError(
-            f"cp_size={mesh.cp_size:,} is more ranks than can be simulated",
+            f"cp_size={ranks:,} is more ranks than can be simulated",
             hint=f"a copy of the scenario with {MOST_RANKS} or fewer",
         )
-    most = math.isqrt(MOST_SCORES // (workload.batch_size * heads))
-    if workload.seq_len > most:
+    if seq_len is None:
+        return
+    sheets = min(scenario.workload.batch_size, SEQUENCES) * heads
+    most = math.isqrt(int(MOST_SCORES * (1 + _prefix(scenario)) / sheets))
+    if seq_len > most:
+        least = least_tokens(scenario)
         raise SpecError(
-            f"seq_len={workload.seq_len:,} is too long: dense attention is quadratic",
-            hint=f"--seq-len {most} or less",
+            f"seq_len={seq_len:,} is too long: dense attention is quadratic",
+            hint=f"--seq-len {most} or less" if least <= most else "leave --seq-len out",
         )
 
 

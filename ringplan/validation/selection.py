@@ -165,6 +165,10 @@ def _unlike(scenario: Scenario) -> list[str]:
         )
     if work.batch_size > SEQUENCES:
         notes.append(f"{SEQUENCES} sequences are run in place of {work.batch_size:,}")
+    if work.kv_dtype not in (None, work.activation_dtype):
+        notes.append(f"one format is run throughout, not a cache in {work.kv_dtype}")
+    if work.phase == "decode" and scenario.mesh.ulysses_size > 1:
+        notes.append("a decode step is run on a flat ring, heads are not exchanged")
     if work.phase == "decode" and work.split[1] > 1:
         notes.append(f"one query a sequence is run in place of {work.split[1]:,}")
     if work.phase == "prefill" and work.split[0] > PREFIX * work.split[1]:
@@ -184,6 +188,7 @@ class Shape(NamedTuple):
     window: int | None = None
     cached: int = 0
     home: bool = False
+    train: bool = False
 
     def on(self, base: Scenario) -> Scenario:
         """Put the shape in place of a scenario's own."""
@@ -206,6 +211,7 @@ class Shape(NamedTuple):
             "cached_len": tokens * self.cached,
             "batch_size": SEQUENCES,
             "causal": self.causal,
+            "phase": "train" if self.train else "prefill",
         }
         home = {"gradient_extra_hops": 0, "gradient_wire_dtype": "fp32"} if self.home else {}
         return base.model_copy(
@@ -225,7 +231,9 @@ READABLE: Final = (
     (Shape(4, "contiguous", causal=False), (mesh_passes,)),
     (Shape(2, heads=(4, 4), head_dims=(12, 8)), (mesh_passes,)),
     (Shape(8, heads=(8, 1)), (mesh_passes,)),
-    (Shape(4, home=True), (mesh_passes,)),
+    (Shape(4, train=True), (mesh_passes, all_gather)),
+    (Shape(2, train=True), (mesh_passes,)),
+    (Shape(4, home=True, train=True), (mesh_passes,)),
     (Shape(4, window=20), (mesh_passes,)),
     (Shape(4, ulysses=4, heads=(8, 4)), (mesh_passes,)),
     (Shape(2, ulysses=2), (mesh_passes, decode_step)),
@@ -280,7 +288,7 @@ def full(base: Scenario, dtype: str, seq_len: int | None = None) -> Plan:
             continue  # a prefix has no backward pass
         for ulysses in divisors(ranks, ranks):
             shape = Shape(
-                ranks, partition, ulysses, heads, (12, 8), causal, window, cached, home=home
+                ranks, partition, ulysses, heads, (12, 8), causal, window, cached, home, train=home
             )
             asked = shape.on(base)
             if not reasons(asked):

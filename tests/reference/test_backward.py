@@ -154,6 +154,19 @@ def test_reversed_ring_brings_every_block_home_as_it_was(num_ranks: int) -> None
             np.testing.assert_array_equal(array, was)
 
 
+def test_rank_that_kept_its_block_is_left_with_it_and_not_with_the_one_that_travelled() -> None:
+    """On a narrow wire the latter is rounded."""
+    case = example("ring")
+    keep_both = Dataflow(partial(ring.forward, keep="both"), ring.backward_reversed)
+    ranks, originals = place_case(case), place_case(case)
+    go(case._replace(dataflow=keep_both), ranks, kv_dtype="bf16")
+
+    for rank, original in zip(ranks, originals, strict=True):
+        assert "visiting" not in rank
+        for array, was in zip(rank["kv"], original["kv"], strict=True):
+            np.testing.assert_array_equal(array, was)
+
+
 def test_one_forward_ring_may_serve_both_ways_back() -> None:
     """A cache keeps the own block, Transformer Engine's backward starts from the last."""
     case = example("ring")

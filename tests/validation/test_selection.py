@@ -261,3 +261,70 @@ def test_what_is_not_run_as_it_is_is_said() -> None:
     assert batch == ("2 sequences are run in place of 8",)
     assert queries == ("one query a sequence is run in place of 4",)
     assert prefix == ("16 cached tokens for a new one are run, not more",)
+
+
+def test_long_prefix_on_many_ranks_can_be_run() -> None:
+    """Hints agree with one another: what is called too long is not what is called too short."""
+    asked = scenario(cp_size=64, cached_len="126K", batch_size=2)
+    made = small(asked)
+
+    assert made.workload.split == (64 * 4 * PREFIX, 64 * 4)
+    with pytest.raises(SpecError, match="2176 or more"):
+        small(asked, 2048)
+    with pytest.raises(SpecError, match=r"too long: .* \(--seq-len \d+ or less\)"):
+        small(asked, 2**20)
+
+
+def test_partial_outputs_narrower_than_sums_agree() -> None:
+    """Kernels may return partial outputs in 16 bits; their statistics stay in fp32."""
+    asked = scenario(cp_size=4, phase="decode")
+    schedule = asked.schedule.model_copy(update={"partial_dtype": "bf16"})
+    plan = selection.own(asked.model_copy(update={"schedule": schedule}), "bf16")
+    rows = [row for done in plan.rows() for row in done]
+
+    assert all(row.passed for row in rows)
+    assert len(rows) == 2
+
+
+def test_ring_of_a_decode_step_is_compared() -> None:
+    rows = [row for done in selection.own(scenario(cp_size=4, phase="decode"), "fp32").rows()
+            for row in done]  # fmt: skip
+    counts = {count.name: count for row in rows for count in row.counts}
+
+    assert {"ring_bytes_sent", "hops", "hop_bytes", "step_flops"} <= counts.keys()
+    assert all(count.agrees for count in counts.values())
+    with_heads = scenario(cp_size=4, ulysses_size=2, phase="decode")
+    assert any("flat ring" in note for note in selection.own(with_heads, "fp32").notes)
+
+
+def test_training_compares_what_the_way_back_holds() -> None:
+    """Rings of two and of four, whichever way round, and the all-gather."""
+    rows = [row for done in selection.readable(scenario(), "fp32").rows() for row in done]
+    held = {
+        (row.what, row.scenario.mesh.cp_size)
+        for row in rows
+        if "backward" in row.what and row.named("buffer_bytes")
+    }
+
+    assert {
+        ("ring backward", 2),
+        ("ring backward", 4),
+        ("all-gather backward", 4),
+    } <= held
+
+
+def test_format_of_a_cache_that_is_not_run_is_said() -> None:
+    notes = selection.own(scenario(cp_size=2, kv_dtype="fp8"), "fp32").notes
+
+    assert notes == ("one format is run throughout, not a cache in fp8",)
+
+
+def test_step_of_a_window_layer_does_less_than_one_of_a_global_layer() -> None:
+    """Although its count is a bound."""
+    asked = scenario(model="gemma-2-27b", cp_size=4)
+    by_window = {
+        made.model.kinds[0].window is None: estimate(made).ring.step_flops
+        for made in (scaled(asked, kind, 512) for kind in asked.model.kinds)
+    }
+
+    assert by_window[False] < by_window[True]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, divide, maximum, where
+from ringplan.costs.numeric import Number, divide
 
 
 @formula(
@@ -101,94 +101,3 @@ def hybrid_bytes(*, ulysses_bytes: Number, ring_bytes: Number) -> Number:
     3
     """
     return ulysses_bytes + ring_bytes
-
-
-@formula(
-    equation="B n (h d_k + g (d_k + d_v)) e, none for u = 1",
-    unit="B",
-    scope="rank, layer",
-    source="Q, K and V as they arrive from the all-to-all; on the way back their gradients",
-)
-def exchanged_qkv_bytes(
-    *,
-    batch_size: Number,
-    tokens: Number,
-    num_heads: Number,
-    num_kv_heads: Number,
-    head_dim: Number,
-    v_head_dim: Number,
-    element_bytes: Number,
-    ulysses_size: Number,
-) -> Number:
-    """
-    Bytes of a rank's Q, K and V, or of their gradients, once heads are exchanged.
-
-    >>> exchanged_qkv_bytes(
-    ...     batch_size=1, tokens=2, num_heads=4, num_kv_heads=2, head_dim=8, v_head_dim=8,
-    ...     element_bytes=2, ulysses_size=2
-    ... )
-    256
-    """
-    elements = num_heads * head_dim + num_kv_heads * (head_dim + v_head_dim)
-    return where(ulysses_size > 1, batch_size * tokens * elements * element_bytes, 0)
-
-
-@formula(
-    equation="B n h d_v e, none for u = 1",
-    unit="B",
-    scope="rank, layer",
-    source="the output before the all-to-all; on the way back its gradient",
-)
-def exchanged_out_bytes(
-    *,
-    batch_size: Number,
-    tokens: Number,
-    num_heads: Number,
-    v_head_dim: Number,
-    element_bytes: Number,
-    ulysses_size: Number,
-) -> Number:
-    """
-    Bytes of a rank's output, or of its gradient, while heads are exchanged.
-
-    >>> exchanged_out_bytes(
-    ...     batch_size=1, tokens=2, num_heads=4, v_head_dim=8, element_bytes=2, ulysses_size=2
-    ... )
-    128
-    """
-    elements = num_heads * v_head_dim
-    return where(ulysses_size > 1, batch_size * tokens * elements * element_bytes, 0)
-
-
-@formula(
-    equation="arrived + max(ring, leaving)",
-    unit="B",
-    scope="rank, layer",
-    source="counted: the ring's buffers are gone when its result leaves",
-)
-def exchange_buffer_bytes(
-    *, arrived_bytes: Number, ring_buffer_bytes: Number, leaving_bytes: Number
-) -> Number:
-    """
-    Bytes that an exchange of heads and the ring inside it hold beside the rank's own tensors.
-
-    >>> exchange_buffer_bytes(arrived_bytes=256, ring_buffer_bytes=100, leaving_bytes=128)
-    384
-    """
-    return arrived_bytes + maximum(ring_buffer_bytes, leaving_bytes)
-
-
-@formula(
-    equation="P U",
-    unit="B",
-    scope="rank, layer",
-    source="every rank holds the K and V of all",
-)
-def gathered_buffer_bytes(*, cp_size: Number, shard_bytes: Number) -> Number:
-    """
-    Bytes of the gathered K and V.
-
-    >>> gathered_buffer_bytes(cp_size=8, shard_bytes=32)
-    256
-    """
-    return cp_size * shard_bytes

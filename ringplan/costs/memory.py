@@ -1,101 +1,14 @@
-"""What else lies on a rank: weights, activations, logits, buffers, training state."""
+"""What else lies on a rank: weights, activations, logits, training state."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, where
+from ringplan.costs.numeric import Number, ceil_div, divide, maximum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-@formula(
-    equation="min(k, R - 1) U + B q h/u s (d_v + 2), none for R = 1",
-    unit="B",
-    scope="rank, layer",
-    source="visiting and arriving K/V, of two ranks one block in all; running output, maximum and "
-    "denominator",
-)
-def ring_buffer_bytes(
-    *,
-    ring_size: Number,
-    kv_buffers: Number,
-    hop_bytes: Number,
-    batch_size: Number,
-    query_tokens: Number,
-    num_heads: Number,
-    v_head_dim: Number,
-    accumulator_bytes: Number,
-) -> Number:
-    """
-    Bytes that the ring holds in a forward pass beside the rank's own tensors.
-
-    >>> ring_buffer_bytes(
-    ...     ring_size=8, kv_buffers=2, hop_bytes=100, batch_size=1, query_tokens=2, num_heads=3,
-    ...     v_head_dim=4, accumulator_bytes=4
-    ... )
-    344
-    """
-    blocks = minimum(kv_buffers, ring_size - 1) * hop_bytes
-    accumulators = batch_size * query_tokens * num_heads * (v_head_dim + 2) * accumulator_bytes
-    return where(ring_size > 1, blocks + accumulators, 0)
-
-
-@formula(
-    equation="min(k, R - 1 + r) U_kv + k U_dkv + B q h/u s (d_k + 2), none for R = 1",
-    unit="B",
-    scope="rank, layer",
-    source="visiting and arriving K/V, their travelling gradients, and the queries' own",
-)
-def ring_backward_buffer_bytes(
-    *,
-    ring_size: Number,
-    kv_buffers: Number,
-    last_blocks: Number,
-    hop_bytes: Number,
-    gradient_bytes: Number,
-    query_gradient_bytes: Number,
-) -> Number:
-    """
-    Bytes that the ring holds in a backward pass beside the rank's own tensors.
-
-    A reversed ring has the last block it received beside its own from the start.
-
-    >>> ring_backward_buffer_bytes(
-    ...     ring_size=8, kv_buffers=2, last_blocks=1, hop_bytes=100, gradient_bytes=200,
-    ...     query_gradient_bytes=44
-    ... )
-    644
-    """
-    blocks = minimum(kv_buffers, ring_size - 1 + last_blocks) * hop_bytes
-    return where(ring_size > 1, blocks + kv_buffers * gradient_bytes + query_gradient_bytes, 0)
-
-
-@formula(
-    equation="B q h/u s (d_k + 2)",
-    unit="B",
-    scope="rank, layer",
-    source="dQ is added up block by block; log-sum-exp and sum(out x dout) go with it",
-)
-def query_gradient_bytes(
-    *,
-    batch_size: Number,
-    query_tokens: Number,
-    num_heads: Number,
-    head_dim: Number,
-    accumulator_bytes: Number,
-) -> Number:
-    """
-    Bytes of the queries' gradient and its statistics while blocks come by.
-
-    >>> query_gradient_bytes(
-    ...     batch_size=1, query_tokens=2, num_heads=3, head_dim=4, accumulator_bytes=4
-    ... )
-    144
-    """
-    return batch_size * query_tokens * num_heads * (head_dim + 2) * accumulator_bytes
 
 
 @formula(

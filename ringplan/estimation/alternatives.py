@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, fit, layout, memory, ring
+from ringplan.costs import buffers, collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
-from ringplan.estimation.memory import buffers, fullest_rank, query_gradient
+from ringplan.estimation.memory import buffer_bytes, fullest_rank, query_gradient
 from ringplan.estimation.numbers import plain, with_ulysses
 from ringplan.estimation.results import Alternative
 from ringplan.feasibility import reasons
@@ -27,7 +27,7 @@ def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternat
     heads = plain(x.kinds[x.widest].num_attention_heads)
     inner = [u for u in range(2, min(ranks, heads + 1)) if ranks % u == 0]
     degrees = [1, *inner, ranks]
-    old = buffers(x, device.scenario)
+    old = buffer_bytes(x, device.scenario)
     rows = [_exchange(with_ulysses(x, u), u, device, bill, old) for u in degrees]
     rows.insert(1, _all_gather(with_ulysses(x, 1), device, bill, old))
     return _mark_best(rows)
@@ -54,7 +54,9 @@ def _exchange(
     if any(each.window is not None for each in x.kinds):  # the cache is dealt another way too
         total = fullest_rank(x, scenario).total_bytes
     else:
-        total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=buffers(x, scenario, s))
+        total = memory.swapped_bytes(
+            total=bill.total_bytes, old=old, new=buffer_bytes(x, scenario, s)
+        )
     mixed = "a2a" if x.sizes["ring"] == 1 else "a2a+p2p"
     return Alternative(
         schedule=scenario.schedule.name,
@@ -84,9 +86,9 @@ def _sent(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool) -
 def _gathered(x: Numbers, s: Shape) -> Number:
     """Bytes of K and V of all tokens; in training of dK, dV and dQ before they are scattered."""
     if x.phase != "train":
-        return collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
+        return buffers.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
     shard = ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
-    gathered = collectives.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard)
+    gathered = buffers.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard)
     return memory.total_bytes(parts=(gathered, query_gradient(x, s)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import cache, collectives, memory
+from ringplan.costs import buffers, cache, memory
 from ringplan.estimation.attention import Shape, exchanged, held_tokens, shape
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import RankMemory
@@ -38,7 +38,7 @@ def rank_memory(x: Numbers, scenario: Scenario, stage: Stage) -> RankMemory:
         else _cache(x, stage),
         "activation_bytes": _activations(x, scenario, stage),
         "logits_bytes": _logits(x, stage),
-        "ring_buffer_bytes": buffers(x, scenario),
+        "ring_buffer_bytes": buffer_bytes(x, scenario),
         "overhead_bytes": x.leaf("hardware.memory.overhead", room.overhead),
         **_training(x, scenario, stage),
     }
@@ -192,30 +192,30 @@ def _logits(x: Numbers, stage: Stage) -> Number:
     )
 
 
-def buffers(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
+def buffer_bytes(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Number:
     """Bytes beside the rank's own tensors, in the pass that holds more; training runs both."""
     if x.phase == "decode":
         return x.leaf.derived("buffers", 0, "decode leaves the cache where it is")
     kind = x.kinds[x.widest]
     s = of or shape(x, kind)
     sizes = exchanged(x, kind, s)
-    qkv = collectives.exchanged_qkv_bytes(**sizes)
-    out = collectives.exchanged_out_bytes(
+    qkv = buffers.exchanged_qkv_bytes(**sizes)
+    out = buffers.exchanged_out_bytes(
         **{name: size for name, size in sizes.items() if name not in ("num_kv_heads", "head_dim")}
     )
-    forward = collectives.exchange_buffer_bytes(
+    forward = buffers.exchange_buffer_bytes(
         arrived_bytes=qkv, ring_buffer_bytes=_ring_forward(x, scenario, s), leaving_bytes=out
     )
     if x.phase != "train":
         return forward
-    backward = collectives.exchange_buffer_bytes(
+    backward = buffers.exchange_buffer_bytes(
         arrived_bytes=out, ring_buffer_bytes=_ring_backward(x, scenario, s), leaving_bytes=qkv
     )
     return max(forward, backward, key=plain)
 
 
 def _ring_forward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
-    return memory.ring_buffer_bytes(
+    return buffers.ring_buffer_bytes(
         ring_size=s.ring_size,
         kv_buffers=x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
         hop_bytes=s.hop_bytes,
@@ -229,13 +229,13 @@ def _ring_forward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
 
 def _ring_backward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
     schedule = scenario.schedule
-    return memory.ring_backward_buffer_bytes(
+    return buffers.ring_backward_buffer_bytes(
         ring_size=s.ring_size,
         kv_buffers=x.leaf("schedule.kv_buffers", schedule.kv_buffers),
         last_blocks=x.leaf.derived(
             "last_blocks",
             int(schedule.reverses),
-            f"schedule {schedule.name} has {schedule.gradient_extra_hops} hops of gradients to add",
+            f"schedule {schedule.name} starts from {_STARTS[schedule.reverses]}",
         ),
         hop_bytes=s.hop_bytes,
         gradient_bytes=s.gradient_bytes,
@@ -243,9 +243,12 @@ def _ring_backward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
     )
 
 
+_STARTS = {True: "the last block received", False: "the rank's own block"}
+
+
 def query_gradient(x: Numbers, s: Shape) -> Number:
     """Bytes of dQ and its statistics inside the ring."""
-    return memory.query_gradient_bytes(
+    return buffers.query_gradient_bytes(
         batch_size=x.batch_size,
         query_tokens=s.query_tokens,
         num_heads=s.ring_query_heads,

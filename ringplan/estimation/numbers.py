@@ -284,33 +284,6 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     return x._replace(sizes=sizes, ulysses_size=candidate)
 
 
-class Formats(NamedTuple):
-    """Bytes of an element: of activations and the cache, on the wires, of partials and sums."""
-
-    activation: int
-    wire: int
-    gradient: int
-    partial: int
-    accumulator: int
-
-
-def with_formats(x: Numbers, formats: Formats) -> Numbers:
-    """Return the numbers in other formats, those that a reference ring computes in."""
-    made = {
-        name: x.leaf.derived(f"{name}_bytes", size, "as it is run")
-        for name, size in formats._asdict().items()
-    }
-    return x._replace(
-        activation_bytes=made["activation"],
-        kv_bytes=made["wire"],
-        wire_bytes=made["wire"],
-        cached_wire_bytes=made["wire"],
-        gradient_wire_bytes=made["gradient"],
-        partial_bytes=made["partial"],
-        accumulator_bytes=made["accumulator"],
-    )
-
-
 def plain(value: Any) -> Any:
     """Return the number itself, for a decision that no formula takes."""
     return value.value if isinstance(value, Known) else value

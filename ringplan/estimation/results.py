@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from ringplan.costs import (
     attention,
     axes,
+    buffers,
     cache,
     collectives,
     decode,
@@ -58,7 +59,7 @@ class RankMemory(NamedTuple):
     activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
     logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
     ring_buffer_bytes: Annotated[
-        Number, metric(collectives.exchange_buffer_bytes, about="In the pass that holds more.")
+        Number, metric(buffers.exchange_buffer_bytes, about="In the pass that holds more.")
     ] = None
     gradient_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     optimizer_bytes: Annotated[Number, metric(memory.total_bytes)] = None

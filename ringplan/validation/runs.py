@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ringplan.estimation.core import estimate_numbers
-from ringplan.estimation.numbers import Formats, numbers, with_formats
+from ringplan.estimation.numbers import numbers
 from ringplan.reference import dense, ulysses
 from ringplan.reference.blocks import DTYPES, LogSumExp, Running, accumulator
 from ringplan.reference.local import Setup, collect, place
@@ -101,9 +101,17 @@ class Run:
     @cached_property
     def estimate(self) -> Estimate:
         """What ringplan says of the scenario, in the run's formats."""
-        used = (self.dtype, self.wire, self.gradient, self.partial, self.accumulator)
-        formats = Formats(*(dtype.itemsize for dtype in used))
-        return estimate_numbers(self.scenario, with_formats(numbers(self.scenario), formats))
+        x, wire = numbers(self.scenario), self.wire.itemsize
+        run = x._replace(
+            activation_bytes=self.dtype.itemsize,
+            kv_bytes=wire,
+            wire_bytes=wire,
+            cached_wire_bytes=wire,
+            gradient_wire_bytes=self.gradient.itemsize,
+            partial_bytes=self.partial.itemsize,
+            accumulator_bytes=self.accumulator.itemsize,
+        )
+        return estimate_numbers(self.scenario, run)
 
     @cached_property
     def setup(self) -> Setup:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringplan.costs import cache, fit, layout, memory
+from ringplan.costs import buffers, cache, fit, layout, memory
 
 counts = st.integers(1, 64)
 sizes = st.integers(0, 10**12)
@@ -319,14 +319,14 @@ def test_working_set_is_that_of_the_wider_half_of_the_layer(
     ) == 2 * (2 * 64 + max(attention, mlp))
 
 
-@given(ring_size=st.integers(1, 8), buffers=st.integers(0, 3), hop=counts, tokens=counts)
+@given(ring_size=st.integers(1, 8), held=st.integers(0, 3), hop=counts, tokens=counts)
 def test_ring_holds_blocks_and_a_running_output(
-    ring_size: int, buffers: int, hop: int, tokens: int
+    ring_size: int, held: int, hop: int, tokens: int
 ) -> None:
     """Output, maximum and denominator in fp32; no more visiting blocks than other ranks."""
-    held = memory.ring_buffer_bytes(
+    made = buffers.ring_buffer_bytes(
         ring_size=ring_size,
-        kv_buffers=buffers,
+        kv_buffers=held,
         hop_bytes=hop,
         batch_size=1,
         query_tokens=tokens,
@@ -335,8 +335,8 @@ def test_ring_holds_blocks_and_a_running_output(
         accumulator_bytes=4,
     )
 
-    blocks = min(buffers, ring_size - 1)
-    assert held == (blocks * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
+    blocks = min(held, ring_size - 1)
+    assert made == (blocks * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
 
 
 @given(ring_size=st.integers(1, 8), last=st.integers(0, 1), hop=counts, tokens=counts)
@@ -344,10 +344,10 @@ def test_backward_ring_holds_blocks_with_their_gradients_and_the_queries_gradien
     ring_size: int, last: int, hop: int, tokens: int
 ) -> None:
     """A query's gradient is as wide as the query; the last block received is one more at hand."""
-    queries = memory.query_gradient_bytes(
+    queries = buffers.query_gradient_bytes(
         batch_size=1, query_tokens=tokens, num_heads=4, head_dim=24, accumulator_bytes=4
     )
-    held = memory.ring_backward_buffer_bytes(
+    held = buffers.ring_backward_buffer_bytes(
         ring_size=ring_size,
         kv_buffers=2,
         last_blocks=last,

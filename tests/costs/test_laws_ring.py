@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, collectives, hiding, layout, masks, ring
+from ringplan.costs import attention, buffers, collectives, hiding, layout, masks, ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_all_gather_sends_as_much_as_the_ring(size: int, shard: int) -> None:
 def test_gathered_buffer_is_what_was_received_and_what_was_there(size: int, shard: int) -> None:
     received = collectives.all_gather_bytes(cp_size=size, shard_bytes=shard)
 
-    assert collectives.gathered_buffer_bytes(cp_size=size, shard_bytes=shard) == received + shard
+    assert buffers.gathered_buffer_bytes(cp_size=size, shard_bytes=shard) == received + shard
 
 
 def block_bytes(**given: int) -> float:
@@ -242,8 +242,8 @@ def test_layers_send_one_after_another(kinds: list[tuple[int, int]]) -> None:
 def test_exchange_without_partners_holds_no_buffer(size: int) -> None:
     """Else it holds Q, K, V and the output of as many tokens and heads as it gave away."""
     shape = {"batch_size": 1, "tokens": 16, "num_heads": 8, "v_head_dim": 4, "element_bytes": 2}
-    qkv = collectives.exchanged_qkv_bytes(**shape, num_kv_heads=8, head_dim=4, ulysses_size=size)
-    out = collectives.exchanged_out_bytes(**shape, ulysses_size=size)
+    qkv = buffers.exchanged_qkv_bytes(**shape, num_kv_heads=8, head_dim=4, ulysses_size=size)
+    out = buffers.exchanged_out_bytes(**shape, ulysses_size=size)
     one = np.empty((16, 8, 4), "f2").nbytes
 
     assert qkv == (3 * one if size > 1 else 0)
@@ -255,7 +255,7 @@ def test_result_of_an_exchange_leaves_after_the_ring(
     arrived: int, ring_buffers: int, leaving: int
 ) -> None:
     """So its buffers and the ring's are not held together; what arrived is held with either."""
-    held = collectives.exchange_buffer_bytes(
+    held = buffers.exchange_buffer_bytes(
         arrived_bytes=arrived, ring_buffer_bytes=ring_buffers, leaving_bytes=leaving
     )
 
@@ -740,7 +740,7 @@ def test_gathered_cache_of_a_million_tokens() -> None:
         element_bytes=2,
     )
 
-    assert collectives.gathered_buffer_bytes(cp_size=8, shard_bytes=shard) == 8 * 2**30
+    assert buffers.gathered_buffer_bytes(cp_size=8, shard_bytes=shard) == 8 * 2**30
 
 
 def test_two_ranks_of_transformer_engine_backward() -> None:

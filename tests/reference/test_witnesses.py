@@ -10,29 +10,26 @@ import ringplan.estimation.core  # noqa: F401 - registers every formula
 import tests.reference.witnesses  # noqa: F401 - registers every witness
 from ringplan.costs import (
     attention,
+    buffers,
     cache,
     collectives,
     decode,
     hiding,
     layout,
     masks,
-    memory,
     ring,
 )
 from ringplan.costs.formula import REGISTRY
 from tests.reference.witnesses.registry import TIE, WITNESSES
 
-#: Modules in which every formula needs a witness, and formulas of what a rank holds that do.
-MODULES = (ring, collectives, masks, decode, hiding, layout, attention)
-HELD = (
+#: Modules in which every formula needs a witness, and formulas of the cache that do.
+MODULES = (ring, collectives, buffers, masks, decode, hiding, layout, attention)
+CACHE = (
     cache.kv_layer_bytes,
     cache.score_matrix_bytes,
     cache.window_block_tokens,
     cache.window_tokens,
     cache.zigzag_window_tokens,
-    memory.query_gradient_bytes,
-    memory.ring_backward_buffer_bytes,
-    memory.ring_buffer_bytes,
 )
 TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are what it is given"
 LINKS = "which link, how fast: a matter of the machine, not of a run"
@@ -67,10 +64,10 @@ def test_formula_is_what_the_ledger_counted(name: str, data: st.DataObject) -> N
 
 
 def test_no_formula_is_without_a_witness() -> None:
-    """Of rings, exchanges, masks, decode, hiding, layout and attention; and what a rank holds."""
+    """Of rings, exchanges, buffers, masks, decode, hiding, layout and attention."""
     modules = {module.__name__ for module in MODULES}
     needed = {name for name, made in REGISTRY.items() if made.__module__ in modules}
-    needed |= {made.name for made in HELD}
+    needed |= {made.name for made in CACHE}
 
     assert needed - WITNESSES.keys() - EXEMPT.keys() == set()
     assert WITNESSES.keys() - needed == set()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from ringplan.costs import collectives
+from ringplan.costs import buffers, collectives
 from ringplan.reference.clock import replay
 from tests.reference.rings import sent, smalls
 from tests.reference.witnesses.registry import Claim, rates, witness
@@ -33,7 +33,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim(inputs, sent(small.gather_backward()))
 
 
-@witness(collectives.gathered_buffer_bytes)
+@witness(buffers.gathered_buffer_bytes)
 def _(data: st.DataObject) -> Claim:
     small, training = data.draw(smalls()).plain_wire(), data.draw(st.booleans())
     ranks = small.gather_backward() if training else small.gather()
@@ -64,13 +64,13 @@ def by_head(rank: Rank, *names: str) -> int:
     return sum(array.nbytes for name in names for array in inner[name])
 
 
-@witness(collectives.exchanged_qkv_bytes)
+@witness(buffers.exchanged_qkv_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(2, 4)))
     return Claim(small.exchange, by_head(small.forward()[0], "q", "kv"))
 
 
-@witness(collectives.exchanged_out_bytes)
+@witness(buffers.exchanged_out_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(2, 4)))
     backward = data.draw(st.booleans())
@@ -80,7 +80,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim(inputs, by_head(rank, "dout" if backward else "out"))
 
 
-@witness(collectives.exchange_buffer_bytes)
+@witness(buffers.exchange_buffer_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ulysses_size=st.integers(2, 4))).plain_wire()
     ranks = small.forward()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, cache, layout, memory
+from ringplan.costs import attention, buffers, cache, layout
 from ringplan.reference.clock import replay
 from ringplan.reference.local import collect
 from ringplan.reference.partition import PARTITIONS, positions
@@ -127,7 +127,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim(inputs, replay(ranks, speed, overlaps=True).total)
 
 
-@witness(memory.ring_buffer_bytes)
+@witness(buffers.ring_buffer_bytes)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ring_size=rings, cached=st.integers(0, 3)))
     (held,) = {rank.ledger.peak("visiting", "state") for rank in small.forward()}
@@ -156,7 +156,7 @@ def query_gradient(small: Small) -> dict[str, int]:
     }
 
 
-@witness(memory.query_gradient_bytes)
+@witness(buffers.query_gradient_bytes)
 def _(data: st.DataObject) -> Claim:
     small, gathers = data.draw(smalls()), data.draw(st.booleans())
     ranks = small.gather_backward() if gathers else small.backward()
@@ -164,7 +164,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim(query_gradient(small), held)
 
 
-@witness(memory.ring_backward_buffer_bytes)
+@witness(buffers.ring_backward_buffer_bytes)
 def _(data: st.DataObject) -> Claim:
     small, reverse = data.draw(smalls(ring_size=rings)).plain_wire(), data.draw(st.booleans())
     names = ("last", "visiting", "dkv", "dq", "lse", "delta")
@@ -176,7 +176,7 @@ def _(data: st.DataObject) -> Claim:
             "last_blocks": int(reverse),
             "hop_bytes": small.hop_bytes,
             "gradient_bytes": small.gradient_bytes,
-            "query_gradient_bytes": memory.query_gradient_bytes(**query_gradient(small)),
+            "query_gradient_bytes": buffers.query_gradient_bytes(**query_gradient(small)),
         },
         held,
     )

@@ -15,6 +15,11 @@ def estimate() -> None:
 
 
 @app.command()
+def memory() -> None:
+    """Show the memory of nothing."""
+
+
+@app.command()
 def validate() -> None:
     """Run nothing on this machine and compare it with what nothing predicts."""
 

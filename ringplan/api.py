@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringplan.assess import Assessment, assess
+from ringplan.assess import Assessment, assess, lacking
 from ringplan.errors import SpecError, nearest
 from ringplan.estimation import core
 from ringplan.estimation.metrics import metrics
@@ -39,9 +39,10 @@ def load(
     model, hardware
         A shipped name or the path of a file.
     set
-        Values by dotted path, as ``--set`` takes them: ``{"model.num_key_value_heads": 8}``.
+        Values by dotted path, as ``--set`` takes them: ``{"model.num_key_value_heads": 8}``,
+        ``{"engine.page_tokens": 64}``.
     **fields
-        Fields of the mesh and the workload: ``seq_len="1M"``, ``cp_size=16``, ``causal=False``.
+        Fields of the mesh and the workload: ``seq_len="1M"``, ``cp_size=16``, ``engine="vllm"``.
 
     Returns
     -------
@@ -201,7 +202,11 @@ def planned(
     if scenario is not None and full:
         raise SpecError("--full runs ringplan's own cases", hint="a scenario, or --full")
     if scenario is not None:
-        return selection.own(load(scenario).scenario, dtype, tokens)
+        own = load(scenario).scenario
+        if own.model.unknown:
+            hint = "name a config that has the rest; ringplan memory counts what is known"
+            raise SpecError(f"{own.model.name} cannot be run: {lacking(own.model)}", hint=hint)
+        return selection.own(own, dtype, tokens)
     base = load(model="article-mha", hardware="h100-sxm-80gb", seq_len="1M").scenario
     choose = selection.full if full else selection.readable
     return choose(base, dtype, tokens)

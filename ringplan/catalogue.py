@@ -1,4 +1,4 @@
-"""What ringplan knows by name, as tables: models, hardware, schedules, checks, formulas."""
+"""What ringplan knows by name, as tables: models, hardware, engines, checks, formulas, ..."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from ringplan.checks import RULES
 from ringplan.costs.formula import REGISTRY
 from ringplan.costs.symbols import symbol
 from ringplan.errors import SpecError, nearest
-from ringplan.estimation.core import estimate  # noqa: F401 - registers every formula
+from ringplan.estimation.core import estimate
 from ringplan.feasibility import CODES
 from ringplan.io import library
 from ringplan.io.documents import read_document
-from ringplan.io.hf import read_config
-from ringplan.io.origins import leaves
-from ringplan.io.scenarios import read_model, read_profile
-from ringplan.specs.dtypes import ELEMENT_BYTES
+from ringplan.io.origins import Tree, leaves
+from ringplan.io.scenarios import load, read_model, read_profile, read_profiled
+from ringplan.specs.engine import Engine
 from ringplan.units import parse, show
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ringplan.io.origins import Origin
-    from ringplan.specs.model import LayerKind, ModelSpec
+    from ringplan.specs.scenario import Scenario
 
 
 class Table(NamedTuple):
@@ -34,7 +33,7 @@ class Table(NamedTuple):
 
 
 def listing(shelf: str) -> Table:
-    """List a shelf: models, hardware, schedules or checks."""
+    """List a shelf: models, hardware, schedules, engines or checks."""
     if shelf == "checks":
         return Table("checks", ["code", "what"], [[code, what] for code, what in _checks().items()])
     rows = [_ROWS[shelf](library.find(shelf, name)) for name in library.names(shelf)]
@@ -45,35 +44,32 @@ _COLUMNS = {
     "models": ["name", "parameters", "layers", "K/V a token", "context"],
     "hardware": ["name", "memory", "bf16 peak", "pair", "scale-out", "domain"],
     "schedules": ["name", "what"],
+    "engines": ["name", "budget", "share", "page", "chunk", "windows"],
 }
 
 
 def _model_row(path: Path) -> list[str]:
-    model = model_of(path)
-    context = model.max_position_embeddings
+    scenario = _usual(path)
+    memory, model = estimate(scenario).memory, scenario.model
+    context, parameters = model.max_position_embeddings, memory.num_parameters
     return [
         model.name,
-        f"{model.num_parameters / 1e9:,.1f} B",
+        "-" if parameters is None else f"{parameters / 1e9:,.1f} B",
         str(model.num_hidden_layers),
-        show(kv_bytes_per_token(model), "B"),
+        show(memory.kv_bytes_per_token, "B"),
         f"{context:,}" if context else "-",
     ]
 
 
-def model_of(path: Path) -> ModelSpec:
-    """Read a model's file."""
-    name, config = read_model(path)
-    return read_config(config, name=name).spec
-
-
-def kv_bytes_per_token(model: ModelSpec) -> float:
-    """Bytes that a token leaves in the bf16 cache of the layers that see the whole context."""
-
-    def elements(kind: LayerKind) -> int:
-        return kind.latent_dim or kind.num_key_value_heads * (kind.head_dim + kind.v_head_dim)
-
-    layers = (model.kinds[index] for index in model.pattern)
-    return ELEMENT_BYTES["bf16"] * sum(elements(kind) for kind in layers if kind.window is None)
+def _usual(path: Path) -> Scenario:
+    """A scenario whose caches tell what a model keeps: one long sequence in bf16 on any device."""
+    given = {
+        "model": str(path),
+        "hardware": library.names("hardware")[0],
+        "workload.seq_len": 2**20,
+        "workload.kv_dtype": "bf16",
+    }
+    return load(flags={key: (value, "listed") for key, value in given.items()}).scenario
 
 
 def _hardware_row(path: Path) -> list[str]:
@@ -98,7 +94,33 @@ def _schedule_row(path: Path) -> list[str]:
     return [str(given["name"]), str(given["title"])]
 
 
-_ROWS = {"models": _model_row, "hardware": _hardware_row, "schedules": _schedule_row}
+def _engine_row(path: Path) -> list[str]:
+    engine = Engine.model_validate(_engine_of(path).values)
+    return [
+        engine.name,
+        engine.budget,
+        "-" if engine.utilization is None else f"{100 * engine.utilization:g} %",
+        f"{engine.page_tokens:,}",
+        f"{engine.chunk_tokens:,}" if engine.chunk_tokens else "-",
+        f"{engine.window_share:g} of full"
+        if engine.window_cache == "share"
+        else engine.window_cache,
+    ]
+
+
+def _engine_of(path: Path) -> Tree:
+    """Read an engine's policy; the origin of each field names its source."""
+    policy = read_profiled(read_document(path))
+    policy.values.pop("sources", None)
+    return policy
+
+
+_ROWS = {
+    "models": _model_row,
+    "hardware": _hardware_row,
+    "schedules": _schedule_row,
+    "engines": _engine_row,
+}
 
 
 def _checks() -> dict[str, str]:
@@ -108,14 +130,14 @@ def _checks() -> dict[str, str]:
 
 def entry(name: str) -> list[Table]:
     """
-    Describe a name: a model, a profile, a schedule, a check or a formula.
+    Describe a name: a model, a profile, a schedule, an engine, a check or a formula.
 
     Raises
     ------
     SpecError
         Nothing has that name; says which come near.
     """
-    for shelf, describe in (("models", _model), ("hardware", _hardware), ("schedules", _schedule)):
+    for shelf, describe in _DESCRIPTIONS.items():
         if name in library.names(shelf):
             return describe(library.find(shelf, name))
     checks = _checks()
@@ -129,17 +151,32 @@ def entry(name: str) -> list[Table]:
 
 def _model(path: Path) -> list[Table]:
     name, config = read_model(path)
-    model = read_config(config, name=name).spec
     title = str(read_document(path).values.get("title", name))
-    facts = [
-        ["parameters", f"{model.num_parameters:,}"],
-        ["K/V a token, bf16", f"{kv_bytes_per_token(model):,} B"],
-        ["weights as published", model.weights_dtype],
-    ]
     return [
-        Table(title, ["counted", "value"], facts),
+        Table(title, ["counted", "value"], _counted(_usual(path))),
         *_sourced("config", leaves(config.values), config.origins),
     ]
+
+
+def _counted(scenario: Scenario) -> list[list[str]]:
+    """List what is counted of a model: parameters, and each cache that it has."""
+    memory, model = estimate(scenario).memory, scenario.model
+    rows = [["not known", each] for each in model.unknown]
+    if memory.num_parameters is not None:
+        rows = [["parameters", f"{memory.num_parameters:,}"]]
+        if memory.num_active_parameters != memory.num_parameters:
+            rows.append(["of them, a token meets", f"{memory.num_active_parameters:,}"])
+    caches = {
+        "K/V a token, bf16": memory.kv_bytes_per_token,
+        "windows of a sequence, bf16": memory.kv_constant_bytes,
+        "indexers' keys a token": memory.indexer_bytes_per_token,
+        "states of a sequence": memory.state_bytes,
+    }
+    rows += [[name, f"{value:,} B"] for name, value in caches.items() if value]
+    drafts = len(model.draft_pattern)
+    rows += [["draft layers, left out by default", str(drafts)]] if drafts else []
+    rows.append(["weights as published", model.weights_dtype])
+    return rows + [["not counted", each] for each in model.not_counted]
 
 
 def _hardware(path: Path) -> list[Table]:
@@ -171,6 +208,20 @@ def _schedule(path: Path) -> list[Table]:
     values = read_document(path).values
     rows = [[key, _text(value)] for key, value in leaves(values) if key not in ("name", "title")]
     return [Table(f"{values['name']}: {values['title']}", ["field", "value"], rows)]
+
+
+def _engine(path: Path) -> list[Table]:
+    policy = _engine_of(path)
+    fields = [(key, value) for key, value in leaves(policy.values) if key not in ("name", "title")]
+    return _sourced(str(policy.values["title"]), fields, policy.origins)
+
+
+_DESCRIPTIONS = {
+    "models": _model,
+    "hardware": _hardware,
+    "schedules": _schedule,
+    "engines": _engine,
+}
 
 
 def _formula(name: str) -> list[Table]:

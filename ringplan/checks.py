@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ringplan.costs import masks
 from ringplan.estimation.blocks import cut
 from ringplan.estimation.core import estimate as estimated
-from ringplan.estimation.memory import fullest_rank
-from ringplan.estimation.numbers import numbers
+from ringplan.estimation.growth import growth
 from ringplan.feasibility import divisors, legal_cp, reasons
+from ringplan.remedies import remedies
+from ringplan.specs.dtypes import ELEMENT_BYTES
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Finding(NamedTuple):
 def findings(scenario: Scenario, estimate: Estimate) -> list[Finding]:
     """Run all rules; errors first."""
     broken = [Finding(r.code, "error", r.message, r.hint) for r in reasons(scenario)]
-    found = [rule(scenario, estimate) for rule in RULES]
+    known = RULES if estimate.ring.verdict is not None else OF_MEMORY
+    found = [rule(scenario, estimate) for rule in known]
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted([*broken, *(f for f in found if f)], key=lambda f: (rank[f.severity], f.code))
 
@@ -45,77 +47,70 @@ def findings(scenario: Scenario, estimate: Estimate) -> list[Finding]:
 def rp110(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """The fullest rank does not fit its memory."""
     memory = estimate.memory
-    if memory.fits:
+    if memory.fits is not False:
         return None
     rank = memory.rank
-    over = rank.total_bytes - rank.capacity_bytes
     return Finding(
         "RP110",
         "error",
-        f"the fullest rank needs {show(rank.total_bytes, 'B')}, {show(over, 'B')} more than the"
-        f" {show(rank.capacity_bytes, 'B')} it has",
+        f"the fullest rank needs {show(rank.total_bytes, 'B')}, {show(-rank.headroom_bytes, 'B')}"
+        f" more than the {show(rank.capacity_bytes, 'B')} it may use; {_largest(scenario)}",
         "; or ".join(_room(scenario, estimate)),
     )
 
 
+def _largest(scenario: Scenario) -> str:
+    """Name the part that is largest, and how it grows."""
+    part = max(growth(scenario), key=lambda each: each.bytes)
+    name = PART_NAMES[part.part]
+    grows = (
+        f"growing by {show(part.bytes_per_token, 'B')} a token of the context"
+        if part.bytes_per_token > 0
+        else "whatever the context"
+    )
+    return f"most of it is {name}, {show(part.bytes, 'B')}, {grows}"
+
+
+#: What a part of the bill is called.
+PART_NAMES = {
+    "weights_bytes": "weights",
+    "kv_bytes": "the KV cache",
+    "state_bytes": "recurrent states",
+    "activation_bytes": "activations",
+    "score_bytes": "attention scores (FlashAttention stores none)",
+    "logits_bytes": "logits",
+    "ring_buffer_bytes": "buffers of the exchange",
+    "gathered_bytes": "gathered layers",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer states",
+    "overhead_bytes": "runtime, communicators and graphs",
+}
+
+
 def _room(scenario: Scenario, estimate: Estimate) -> list[str]:
-    """Ways to make it fit: smaller prefill chunks, other meshes, a shorter context."""
-    work, mesh, memory = scenario.workload, scenario.mesh, estimate.memory
+    """Ways to make it fit, each with its new total; last, a shorter context."""
+    here = scenario.mesh.world_size
     ways = []
-    if work.phase == "prefill" and work.split[1] > CHUNK:
-        chunk = work.model_copy(update={"new_tokens": CHUNK, "cached_len": None})
-        if _fits(scenario, scenario.model_copy(update={"workload": chunk})):
-            flag = f"--set workload.new_tokens={CHUNK}"
-            if work.cached_len is not None:
-                flag = f"--cached-len {work.seq_len - CHUNK}"
-            ways.append(f"prefill in chunks, the last with {flag}")
-    if work.phase == "train" and mesh.zero_stage < 3:
-        sharded = mesh.model_copy(update={"zero_stage": 3})
-        if _fits(scenario, scenario.model_copy(update={"mesh": sharded})):
-            ways.append("--set mesh.zero_stage=3")
-    if (mesh_way := _mesh(scenario)) is not None:
-        ways.append(mesh_way)
-    elif memory.min_cp_size and (ranks := legal_cp(scenario, memory.min_cp_size, up=True)):
-        ways.append(f"--cp {ranks}")
-    if memory.max_seq_len:
-        ways.append(f"--seq-len {memory.max_seq_len} at this mesh")
-    return ways or ["no mesh up to 1,024 times this one fits: a smaller model or --weights-dtype"]
+    for remedy in remedies(scenario, estimate.memory):
+        more = f", {remedy.num_devices:,} devices" if remedy.num_devices != here else ""
+        ways.append(f"{remedy.flags} ({show(remedy.total_bytes, 'B')}{more})")
+    if estimate.memory.max_seq_len:
+        ways.append(f"--seq-len {estimate.memory.max_seq_len} at this mesh")
+    return ways or ["no mesh of up to 8,192 devices fits: a smaller model or --weights-dtype"]
 
 
-#: Tokens of a prefill chunk that serving engines use.
-CHUNK = 8192
-
-
-def _mesh(scenario: Scenario) -> str | None:
-    """Return the flags of the smallest mesh that fits, with as few stages as that allows."""
-    mesh, domain = scenario.mesh, scenario.hardware.scale_up.domain_size
-    powers = [2**k for k in range(11)]
-    for factor in powers[1:]:
-        for pp_size in powers:
-            for tp_size in reversed(powers):
-                if factor % (pp_size * tp_size) or (
-                    tp_size > 1 and mesh.tp_size * tp_size > domain
-                ):
-                    continue
-                sizes = {
-                    "cp_size": mesh.cp_size * factor // (pp_size * tp_size),
-                    "tp_size": mesh.tp_size * tp_size,
-                    "pp_size": mesh.pp_size * pp_size,
-                }
-                tried = mesh.model_copy(update=sizes)
-                if _fits(scenario, scenario.model_copy(update={"mesh": tried})):
-                    changed = [n for n, size in sizes.items() if size != getattr(mesh, n)]
-                    flags = " ".join(f"--{n[:2]} {sizes[n]}" for n in changed)
-                    return f"{flags} fits ({tried.world_size:,} devices)"
-    return None
-
-
-def _fits(scenario: Scenario, tried: Scenario) -> bool:
-    """Whether another layout fits, and breaks no rule that this one does not break."""
-    if {r.code for r in reasons(tried)} - {r.code for r in reasons(scenario)}:
-        return False
-    bill = fullest_rank(numbers(tried), tried)
-    return bool(bill.total_bytes <= bill.capacity_bytes)
+def rp212(scenario: Scenario, estimate: Estimate) -> Finding | None:
+    """The config lacks what the whole bill needs."""
+    if not scenario.model.unknown:
+        return None
+    cache = estimate.memory.rank.kv_bytes
+    return Finding(
+        "RP212",
+        "warning",
+        f"only caches are counted ({show(cache, 'B')} on the fullest rank):"
+        f" {scenario.model.name} lacks {', '.join(scenario.model.unknown)}",
+        f"give them in the config, or like --set model.{scenario.model.unknown[0]}=...",
+    )
 
 
 def rp201(scenario: Scenario, estimate: Estimate) -> Finding | None:
@@ -247,16 +242,26 @@ def rp204(scenario: Scenario, estimate: Estimate) -> Finding | None:
     )
 
 
-def rp205(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: ARG001
+def rp205(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """A ring on CPUs hides its transfers and is slow all the same."""
     if scenario.hardware.device_type != "cpu":
         return None
+    memory, work = estimate.memory, scenario.workload
+    sequence = work.seq_len * memory.kv_bytes_per_token
+    window = min(work.seq_len, WINDOW) * memory.kv_bytes_per_token
+    quantised = sequence * ELEMENT_BYTES["q8_0"] / ELEMENT_BYTES[work.activation_dtype]
     return Finding(
         "RP205",
         "info",
         "a CPU computes so slowly that any network hides the ring: the bottleneck is still there",
-        "on one box: sliding-window attention, a quantised KV cache (--kv-dtype fp8), eviction",
+        f"on one box, for {show(sequence, 'B')} of K/V a sequence: sliding-window attention of"
+        f" {WINDOW:,} tokens ({show(window, 'B')}), a quantised cache (--kv-dtype q8_0,"
+        f" {show(quantised, 'B')}), or evicting three tokens of four ({show(sequence / 4, 'B')})",
     )
+
+
+#: Tokens of the sliding window that RP205 compares with, Mistral 7B's.
+WINDOW = 4096
 
 
 def rp206(scenario: Scenario, estimate: Estimate) -> Finding | None:
@@ -300,7 +305,7 @@ def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
     if not slow:
         return None
     domain = scenario.hardware.scale_up.domain_size
-    heads = math.gcd(*(kind.num_attention_heads for kind in scenario.model.kinds))
+    heads = math.gcd(*(kind.query_heads for kind in scenario.model.kinds))
     inside = max(divisors(math.gcd(domain, heads), scenario.mesh.tp_size))
     cure = f"--tp {inside}"
     if scenario.mesh.order[0] != "tp" and scenario.mesh.tp_size <= domain:
@@ -358,6 +363,7 @@ def rp211(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: AR
 
 RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp110,
+    rp212,
     rp201,
     rp202,
     rp203,
@@ -370,3 +376,5 @@ RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp210,
     rp211,
 )
+#: Rules about memory alone, for a model of which nothing else is known.
+OF_MEMORY = (rp110, rp212, rp209)

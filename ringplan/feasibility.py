@@ -21,6 +21,9 @@ CODES: Final = {
     "RP105": "Ulysses divides the KV heads of a rank.",
     "RP106": "Every pipeline stage has a layer.",
     "RP107": "Expert parallelism divides the experts.",
+    "RP108": "The layers of the pipeline stages add up to the model's.",
+    "RP109": "Decode context parallelism divides the ranks that hold the same KV head.",
+    "RP111": "The model has as many draft layers as are asked for.",
 }
 
 
@@ -35,7 +38,16 @@ class Reason(NamedTuple):
 
 def reasons(scenario: Scenario) -> list[Reason]:
     """List every rule across blocks that the layout breaks; memory is judged by the estimate."""
-    rules = (_tokens, _tensor_parallel, _ulysses, _pipeline, _experts)
+    rules = (
+        _tokens,
+        _tensor_parallel,
+        _ulysses,
+        _pipeline,
+        _stage_layers,
+        _decode_context,
+        _drafts,
+        _experts,
+    )
     return [reason for rule in rules for reason in rule(scenario)]
 
 
@@ -102,29 +114,31 @@ def _padding(scenario: Scenario, missing: int) -> str:
 
 
 def _tensor_parallel(scenario: Scenario) -> Iterator[Reason]:
-    tp_size, kinds = scenario.mesh.tp_size, _kinds(scenario)
+    mesh, kinds = scenario.mesh, _kinds(scenario)
+    tp_size, copies = mesh.attention_tp_size, mesh.attention_dp_size
     for kind in kinds:
-        heads, groups = kind.num_attention_heads, kind.num_key_value_heads
+        heads, groups = kind.query_heads, kind.num_key_value_heads
         if _shares(kind, tp_size):
             continue
         able = [t for t in divisors(heads, heads) if all(_shares(each, t) for each in kinds)]
         u = scenario.mesh.ulysses_size
         both = [t for t in able if not heads // t % u and not -(-groups // t) % u]
-        hint = f"--tp {min(both or able, key=lambda t: (abs(t - tp_size), -t))}"
+        hint = f"--tp {copies * min(both or able, key=lambda t: (abs(t - tp_size), -t))}"
+        name = f"tp_size={tp_size}"
+        if copies > 1:
+            name = f"tp_size / attention_dp_size = {tp_size}"
         if heads % tp_size:
             what, brief = f"does not divide {heads} query heads", f"{heads} heads"
-            yield Reason(
-                "RP102", f"tp_size={tp_size} {what}", hint, f"no: {brief} over tp {tp_size}"
-            )
+            yield Reason("RP102", f"{name} {what}", hint, f"no: {brief} over tp {tp_size}")
         else:
             what = f"neither divides {groups} KV heads nor is a multiple of them"
             brief = f"no: {groups} KV heads over tp {tp_size}"
-            yield Reason("RP103", f"tp_size={tp_size} {what}", hint, brief)
+            yield Reason("RP103", f"{name} {what}", hint, brief)
 
 
 def _shares(kind: LayerKind, tp_size: int) -> bool:
     """Whether tensor parallelism can share the heads; a latent is not shared at all."""
-    heads, groups = kind.num_attention_heads, kind.num_key_value_heads
+    heads, groups = kind.query_heads, kind.num_key_value_heads
     return not heads % tp_size and (
         kind.latent_dim is not None or not groups % tp_size or not tp_size % groups
     )
@@ -135,8 +149,8 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
     if mesh.ulysses_size == 1:
         return
     for kind in _kinds(scenario):
-        heads = -(-kind.num_attention_heads // mesh.tp_size)
-        groups = -(-kind.num_key_value_heads // mesh.tp_size)
+        heads = -(-kind.query_heads // mesh.attention_tp_size)
+        groups = -(-kind.num_key_value_heads // mesh.attention_tp_size)
         nearest = _closest(math.gcd(mesh.cp_size, heads, groups), mesh.ulysses_size)
         hint = f"--ulysses {nearest}, the rest of cp_size={mesh.cp_size} a ring"
         if heads % mesh.ulysses_size:
@@ -145,7 +159,7 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
                 "RP104",
                 f"ulysses_size={mesh.ulysses_size} {many} the {heads} query heads of a rank"
                 f" (tp_size x ulysses_size = {mesh.tp_size * mesh.ulysses_size}"
-                f" over {kind.num_attention_heads} heads)",
+                f" over {kind.query_heads} heads)",
                 hint,
                 f"no: {heads} heads by {mesh.ulysses_size}",
             )
@@ -169,10 +183,56 @@ def _pipeline(scenario: Scenario) -> Iterator[Reason]:
         )
 
 
+def _stage_layers(scenario: Scenario) -> Iterator[Reason]:
+    given, layers = scenario.mesh.pp_layers, scenario.model.num_hidden_layers
+    if given is not None and sum(given) != layers:
+        each, more = divmod(layers, len(given))
+        even = [each + (stage < more) for stage in range(len(given))]
+        yield Reason(
+            "RP108",
+            f"pp_layers add up to {sum(given)}, but {scenario.model.name} has {layers} layers",
+            f"--set 'mesh.pp_layers={even}'",
+            f"no: stages of {layers} layers",
+        )
+
+
+def _decode_context(scenario: Scenario) -> Iterator[Reason]:
+    """Ranks can share the tokens of a KV head only where several hold the same one."""
+    mesh = scenario.mesh
+    if mesh.dcp_size == 1:
+        return
+    for kind in _kinds(scenario):
+        groups = 1 if kind.latent_dim is not None else kind.num_key_value_heads
+        copies = max(mesh.attention_tp_size // groups, 1)
+        if copies % mesh.dcp_size:
+            what = "copy" if copies == 1 else "copies"
+            yield Reason(
+                "RP109",
+                f"dcp_size={mesh.dcp_size} does not divide the {copies} {what} of a KV head"
+                f" ({groups} over {mesh.attention_tp_size} tensor-parallel ranks)",
+                f"--set mesh.dcp_size={_closest(copies, mesh.dcp_size)}",
+                f"no: {copies} {what} of a KV head",
+            )
+            return
+
+
+def _drafts(scenario: Scenario) -> Iterator[Reason]:
+    asked, known = scenario.workload.draft_layers, len(scenario.model.draft_pattern)
+    if asked > known:
+        yield Reason(
+            "RP111",
+            f"draft_layers={asked}, but {scenario.model.name} has {known}",
+            f"--set workload.draft_layers={known}",
+            f"no: {known} draft layers",
+        )
+
+
 def _experts(scenario: Scenario) -> Iterator[Reason]:
     ep_size = scenario.mesh.ep_size
     ranks = scenario.mesh.dp_size * scenario.mesh.cp_size
     experts = next((t.shape[0] for t in scenario.model.tensors if t.split == "expert"), 0)
+    if scenario.model.unknown:
+        return
     if ep_size > 1 and experts == 0:
         yield Reason(
             "RP107", f"ep_size={ep_size}, but the model has no experts", "--ep 1", "no experts"
@@ -190,5 +250,6 @@ def _kinds(scenario: Scenario) -> list[LayerKind]:
     """Kinds that differ in their heads; rules are told once for each."""
     seen: dict[tuple[int, int], LayerKind] = {}
     for kind in scenario.model.kinds:
-        seen.setdefault((kind.num_attention_heads, kind.num_key_value_heads), kind)
+        if kind.query_heads:
+            seen.setdefault((kind.query_heads, kind.num_key_value_heads), kind)
     return list(seen.values())

@@ -29,6 +29,18 @@ SLOW_FORWARD = {
 }
 
 #: Code, what it speaks of, what it does not speak of.
+R1 = {"model": "deepseek-r1", "hardware": "h200-sxm-141gb", "seq_len": "128K"}
+#: A config that gives what a cache depends on, and nothing else.
+PARTIAL = {
+    **LLAMA,
+    "model": None,
+    "set": {
+        "model.model_type": "llama",
+        "model.num_hidden_layers": 32,
+        "model.num_key_value_heads": 8,
+        "model.head_dim": 128,
+    },
+}
 CASES: list[tuple[str, Given, Given]] = [
     (
         "RP101",
@@ -84,6 +96,19 @@ CASES: list[tuple[str, Given, Given]] = [
     ("RP106", {**LLAMA, "pp_size": 33}, {**LLAMA, "pp_size": 32}),
     ("RP107", {**QWEN, "dp_size": 3, "ep_size": 3}, {**QWEN, "dp_size": 4, "ep_size": 4}),
     ("RP107", {**LLAMA, "dp_size": 2, "ep_size": 2}, {**LLAMA, "dp_size": 2}),
+    (
+        "RP108",
+        {**LLAMA, "pp_size": 2, "pp_layers": [20, 20]},
+        {**LLAMA, "pp_size": 2, "pp_layers": [20, 12]},
+    ),
+    (
+        "RP109",
+        {**DECODE, "tp_size": 16, "dcp_size": 4},
+        {**DECODE, "tp_size": 16, "dcp_size": 2},
+    ),
+    ("RP109", {**DECODE, "tp_size": 8, "dcp_size": 2}, {**R1, "tp_size": 8, "dcp_size": 8}),
+    ("RP111", {**LLAMA, "draft_layers": 1}, {**R1, "tp_size": 8, "draft_layers": 1}),
+    ("RP212", PARTIAL, LLAMA),
     ("RP110", {**LLAMA, "seq_len": "16M", "cp_size": 8}, {**LLAMA, "cp_size": 8}),
     ("RP110", {**TRAIN, "zero_stage": 0}, {**TRAIN, "cp_size": 32}),
     ("RP201", {**LLAMA, "seq_len": "32K", "cp_size": 16}, {**LLAMA, "cp_size": 8}),

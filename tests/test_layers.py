@@ -24,11 +24,12 @@ LAYERS: dict[str, set[str]] = {
     "io": {"errors", "units", "specs"},
     "estimation": {"costs", "specs", "errors", "units", "feasibility"},
     "validation": {"reference", "costs", "estimation", "feasibility", "specs", "errors"},
-    "checks": {"estimation", "feasibility", "specs", "costs", "units"},
+    "remedies": {"estimation", "feasibility", "specs"},
+    "checks": {"remedies", "estimation", "feasibility", "specs", "costs", "units"},
     "assess": {"feasibility", "checks", "estimation", "specs", "units"},
     "render": {
-        "errors", "units", "costs", "specs", "feasibility", "estimation", "checks", "assess",
-        "validation",
+        "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "checks",
+        "assess", "validation",
     },
     "api": {
         "assess", "io", "estimation", "costs", "errors", "specs", "units", "validation",

@@ -23,9 +23,10 @@ EXIT_CLOSED_PIPE: Final = 141
 #: Command -> the first line of its help. Its module is imported when it runs.
 COMMANDS: Final = {
     "estimate": "Estimate one scenario: does it fit, is the ring hidden, what to change.",
+    "memory": "Show the memory bill alone: what a rank holds, what grows, what else fits.",
     "validate": "Run small rings on this machine and compare them with what estimate predicts.",
-    "list": "List the models, hardware profiles, schedules or checks that ringplan knows.",
-    "show": "Show a model, a hardware profile, a schedule, a check or a formula, with its sources.",
+    "list": "List the models, hardware, schedules, engines or checks that ringplan knows.",
+    "show": "Show a model, hardware, a schedule, an engine, a check or a formula, with sources.",
     "schema": "Print the JSON Schema of a scenario file, or of what is printed as JSON.",
 }
 

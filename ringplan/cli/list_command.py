@@ -19,9 +19,10 @@ class Shelf(StrEnum):
     MODELS = "models"
     HARDWARE = "hardware"
     SCHEDULES = "schedules"
+    ENGINES = "engines"
     CHECKS = "checks"
 
 
 def run(shelf: Annotated[Shelf, typer.Argument(help="What to list.")]) -> None:
-    """List the models, hardware profiles, schedules or checks that ringplan knows."""
+    """List the models, hardware, schedules, engines or checks that ringplan knows."""
     Terminal().print(table(Section(*catalogue.listing(shelf.value))))

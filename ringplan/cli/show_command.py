@@ -16,7 +16,7 @@ from ringplan.render.terminal import table
 def run(
     name: Annotated[str, typer.Argument(help="A name from ringplan list, or a formula.")],
 ) -> None:
-    """Show a model, a hardware profile, a schedule, a check or a formula, with its sources."""
+    """Show a model, hardware, a schedule, an engine, a check or a formula, with sources."""
     console = Terminal()
     for part in catalogue.entry(name):
         console.print(Text(part.title, style="bold"))

@@ -145,3 +145,52 @@ def expert_parallel_latencies(*, layers: Number, passes: Number) -> Number:
     116
     """
     return 2 * layers * passes
+
+
+@formula(
+    equation="passes B state",
+    unit="B",
+    scope="rank",
+    source="counted: a rank starts from the state that the tokens before its own have left, and "
+    "hands its own on",
+)
+def state_pass_bytes(*, batch_size: Number, sequence_bytes: Number, passes: Number) -> Number:
+    """
+    Bytes of linear-attention and state-space states that one rank sends, all its layers.
+
+    >>> state_pass_bytes(batch_size=1, sequence_bytes=2**20, passes=2)
+    2097152
+    """
+    return passes * batch_size * sequence_bytes
+
+
+@formula(
+    equation="(P - 1) bytes",
+    unit="B",
+    scope="job",
+    source="the states pass from rank to rank, one after another",
+)
+def state_chain_bytes(*, bytes_sent: Number, cp_size: Number) -> Number:
+    """
+    Bytes of states that are sent one after another.
+
+    >>> state_chain_bytes(bytes_sent=10, cp_size=8)
+    70
+    """
+    return (cp_size - 1) * bytes_sent
+
+
+@formula(
+    equation="passes L (P - 1)",
+    unit="1",
+    scope="job",
+    source="a hop between any two neighbours, in every layer with a state",
+)
+def state_latencies(*, layers: Number, cp_size: Number, passes: Number) -> Number:
+    """
+    Start-ups of the hops of states, one after another.
+
+    >>> state_latencies(layers=30, cp_size=8, passes=1)
+    210
+    """
+    return passes * layers * (cp_size - 1)

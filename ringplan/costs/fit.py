@@ -18,40 +18,36 @@ def fits(*, total: Number, capacity: Number) -> Number:
 
 
 @formula(
-    equation="t(S) <= M < t(S + m)",
+    equation="M - t(S) >= 0 > M - t(S + m)",
     unit="token",
     scope="sequence",
     source="searched; the two bills are the proof",
 )
-def max_seq_len(
-    *, seq_len: Number, total_here: Number, total_beyond: Number, capacity: Number
-) -> Number:
+def max_seq_len(*, seq_len: Number, headroom_here: Number, headroom_beyond: Number) -> Number:
     """
     Longest context that fits with everything else unchanged; 0 if none does.
 
-    >>> max_seq_len(seq_len=448, total_here=95, total_beyond=105, capacity=100)
+    >>> max_seq_len(seq_len=448, headroom_here=5, headroom_beyond=-5)
     448
     """
-    proven = minimum(where(total_here <= capacity, 1, 0), where(total_beyond > capacity, 1, 0))
+    proven = minimum(where(headroom_here >= 0, 1, 0), where(headroom_beyond < 0, 1, 0))
     return seq_len * proven
 
 
 @formula(
-    equation="t(P) <= M < t(P - 1)",
+    equation="M - t(P) >= 0 > M - t(P - 1)",
     unit="rank",
     scope="job",
     source="searched; the two bills are the proof",
 )
-def min_cp_size(
-    *, cp_size: Number, total_here: Number, total_below: Number, capacity: Number
-) -> Number:
+def min_cp_size(*, cp_size: Number, headroom_here: Number, headroom_below: Number) -> Number:
     """
     Smallest context-parallel size that fits with everything else unchanged.
 
-    >>> min_cp_size(cp_size=2, total_here=95, total_below=105, capacity=100)
+    >>> min_cp_size(cp_size=2, headroom_here=5, headroom_below=-5)
     2
     """
-    proven = minimum(where(total_here <= capacity, 1, 0), where(total_below > capacity, 1, 0))
+    proven = minimum(where(headroom_here >= 0, 1, 0), where(headroom_below < 0, 1, 0))
     return cp_size * proven
 
 

@@ -83,6 +83,54 @@ def kv_heads(*, num_key_value_heads: Number, tp_size: Number) -> Number:
 
 
 @formula(
+    equation="T / D_a",
+    unit="rank",
+    scope="job",
+    source="data-parallel attention: so many ranks share the heads of a sequence",
+)
+def attention_ranks(*, tp_size: Number, attention_dp_size: Number) -> Number:
+    """
+    Tensor-parallel ranks that share the heads of a sequence.
+
+    >>> attention_ranks(tp_size=8, attention_dp_size=8)
+    1
+    """
+    return divide(tp_size, attention_dp_size)
+
+
+@formula(
+    equation="dp D_a",
+    unit="1",
+    scope="job",
+    source="every replica, of the model or of its attention, caches sequences of its own",
+)
+def cache_replicas(*, dp_size: Number, attention_dp_size: Number) -> Number:
+    """
+    Groups of ranks that cache different sequences.
+
+    >>> cache_replicas(dp_size=2, attention_dp_size=8)
+    16
+    """
+    return dp_size * attention_dp_size
+
+
+@formula(
+    equation="ceil(B / D_a)",
+    unit="1",
+    scope="rank",
+    source="data-parallel attention deals the sequences of the batch",
+)
+def replica_sequences(*, batch_size: Number, attention_dp_size: Number) -> Number:
+    """
+    Sequences of the batch whose attention runs on one rank.
+
+    >>> replica_sequences(batch_size=12, attention_dp_size=8)
+    2
+    """
+    return ceil_div(batch_size, attention_dp_size)
+
+
+@formula(
     equation="h / u",
     unit="1",
     scope="rank, layer",

@@ -134,6 +134,8 @@ kv | - | 1 | parameters of key and value projections, by kind
 expert | - | 1 | parameters of routed experts
 parameters | - | 1 | parameters on one rank
 quantized | q | 1 | quantised parameters on one rank
+embedding | w | 1 | parameters of embeddings and head on one rank
+embedding_bytes | e_w | B | bytes of a parameter of embeddings and head
 unquantized | - | 1 | parameters on one rank that stay in 16 bits
 quantized_bytes | e_q | B | bytes of a quantised parameter
 unquantized_bytes | e_16 | B | bytes of another parameter
@@ -152,10 +154,59 @@ optimizer_bytes | - | B | bytes of the optimizer
 overhead_bytes | - | B | bytes of context, communicators and graphs
 utilization | limit | 1 | share of the memory that may be used
 total | t | B | bytes on the fullest rank
-total_here | t | B | bytes on the fullest rank at the answer
-total_beyond | t | B | bytes one legal step beyond the answer
-total_below | t | B | bytes at one rank less
 capacity | M | B | bytes of a device's memory
+dcp_size | D_kv | rank | ranks that share the tokens of a KV head
+attention_dp_size | D_a | rank | tensor-parallel ranks that serve other sequences in attention
+attention_tp_size | T_a | rank | tensor-parallel ranks that share the heads of a sequence
+k_bytes | e_k | B | bytes of an element of a cached key, scales included
+v_bytes | e_v | B | bytes of an element of a cached value, scales included
+latent_dim | l | 1 | elements of a cached latent and its rotary key
+latent_v_dim | c | 1 | elements of a cached latent
+latent_bytes | e | B | bytes of an element of a latent
+rotary_bytes | e_r | B | bytes of an element of a rotary key
+alignment | a | B | bytes to a multiple of which a row is padded
+indexer_dim | d | 1 | elements of an indexer's key
+scale_bytes | s | B | bytes of the scale of a key
+present | - | 1 | 1 where there is one, else 0
+row_bytes | row | B | bytes of a token in a layer's cache
+rows | row | B | bytes of a token in a layer's cache, by kind
+ratios | c | token | tokens that share an entry of a cache, by kind
+conv_state | conv | 1 | elements of the states of convolutions, by kind
+recurrent_state | state | 1 | elements of recurrent states, by kind
+conv_bytes | e_c | B | bytes of an element of a convolution's state
+recurrent_bytes | e_s | B | bytes of an element of a recurrent state
+state | state | 1 | elements of a state
+state_heads | h_s | 1 | heads of a state
+shared_tokens | shared | token | tokens of a prefix that all sequences share
+page_tokens | p | token | tokens of a page of cache
+share | share | 1 | tokens of a pool over those of another
+slack_tokens | s | token | tokens that windows are held beside
+growing_tokens | n | token | tokens of growing caches on one rank, by kind
+indexer_bytes | indexer | B | bytes of an indexer's keys
+sequence_bytes | state | B | bytes of a sequence's states
+mixer_width | x | 1 | elements a token of a state layer's projections and output
+heads | heads | 1 | parameters cut by query or state heads
+chunk_tokens | chunk | token | tokens of a piece
+runtime | r | B | bytes of context and libraries
+communicators | - | B | bytes of communicators' buffers
+graphs | - | B | bytes of captured graphs
+layer_weights_bytes | weights | B | bytes of a whole layer's weights
+layer_gradient_bytes | gradient | B | bytes of a whole layer's gradient
+copies | copies | 1 | layers that are whole at once
+num_micro_batches | m | 1 | passes of a training step
+stage | stage | 1 | pipeline stage, from 0
+kept | kept | B | bytes that one micro-batch keeps
+state_bytes | - | B | bytes of states
+score_bytes | - | B | bytes of stored scores
+outside_bytes | outside | B | bytes that no limit counts
+rest_bytes | rest | B | bytes of everything but weights, cache and runtime
+beside_bytes | t' | B | bytes of everything but caches
+kept_bytes | - | B | bytes that are taken out
+cache_bytes | kv | B | bytes of caches
+budget | budget | B | bytes that caches may fill
+headroom_here | - | B | bytes left at the answer
+headroom_beyond | - | B | bytes left one legal step beyond the answer
+headroom_below | - | B | bytes left at one rank less
 old | - | B | bytes of the buffers left out
 new | - | B | bytes of the buffers put in
 """)

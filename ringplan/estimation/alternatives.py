@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import buffers, collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
-from ringplan.estimation.memory import buffer_bytes, fullest_rank, query_gradient
+from ringplan.estimation.exchange import buffer_bytes, query_gradient
+from ringplan.estimation.memory import fullest_rank
 from ringplan.estimation.numbers import plain, with_ulysses
 from ringplan.estimation.results import Alternative
 from ringplan.feasibility import reasons
@@ -51,8 +52,11 @@ def _exchange(
     mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
     why = reasons(scenario.model_copy(update={"mesh": mesh}))
     forward = None if why else run(x, kind, device, s)  # what cannot run has no time
-    if any(each.window is not None for each in x.kinds):  # the cache is dealt another way too
-        total = fullest_rank(x, scenario).total_bytes
+    capacity = bill.capacity_bytes
+    # windows are dealt another way too, and some engines' limits depend on the rest of the bill
+    if scenario.engine.budget != "total" or any(each.window is not None for each in x.kinds):
+        other = fullest_rank(x, scenario)
+        total, capacity = other.total_bytes, other.capacity_bytes
     else:
         total = memory.swapped_bytes(
             total=bill.total_bytes, old=old, new=buffer_bytes(x, scenario, s)
@@ -69,7 +73,7 @@ def _exchange(
         bytes_sent_forward=_sent(x, kind, device, s, backward=False),
         bytes_sent_backward=_sent(x, kind, device, s, backward=True),
         memory_bytes=total,
-        fits=fit.fits(total=total, capacity=bill.capacity_bytes),
+        fits=fit.fits(total=total, capacity=capacity),
         time_forward=forward and forward.time,
         exposed_time=forward and forward.exposed_time,
         best=False,

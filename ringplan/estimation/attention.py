@@ -84,13 +84,13 @@ def shape(x: Numbers, kind: Kind) -> Shape:
     def hop(element_bytes: Number) -> Number:
         if latent and kind.latent_dim is not None:
             return decode.cache_shard_bytes(
-                batch_size=x.batch_size,
+                batch_size=x.attention_batch_size,
                 tokens=keys,
                 cached_elements=kind.latent_dim,
                 element_bytes=element_bytes,
             )
         return ring.kv_block_bytes(
-            batch_size=x.batch_size,
+            batch_size=x.attention_batch_size,
             tokens=keys,
             num_kv_heads=ring_kv,
             head_dim=kind.head_dim,
@@ -230,7 +230,7 @@ def _compute(
 
     def step(pairs: Number) -> tuple[Number, Number]:
         flops = count(
-            batch_size=x.batch_size,
+            batch_size=x.attention_batch_size,
             pairs=pairs,
             num_heads=s.ring_query_heads,
             head_dim=s.head_dim,
@@ -275,7 +275,7 @@ def traffic(
 def exchanged(x: Numbers, kind: Kind, s: Shape) -> dict[str, Number]:
     """Sizes of the tensors that an exchange of heads moves."""
     return {
-        "batch_size": x.batch_size,
+        "batch_size": x.attention_batch_size,
         "tokens": x.tokens.rank,
         "num_heads": s.num_heads,
         "num_kv_heads": s.num_kv_heads,

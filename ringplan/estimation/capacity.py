@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import fit, memory
-from ringplan.estimation.memory import fullest_rank, rank_memory
+from ringplan.costs import fit, layout, memory
+from ringplan.estimation.memory import fullest_rank, stages
 from ringplan.estimation.numbers import plain, with_rings, with_tokens
 from ringplan.units import MAX_TOKENS
 
@@ -65,45 +65,57 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
     multiple
         Tokens by which a legal context grows.
     """
-    totals: dict[tuple[Any, ...], Number] = {}
+    if scenario.model.unknown:
+        return dict.fromkeys(("max_seq_len", "min_cp_size", "kv_tokens", "max_concurrency"))
+    found: dict[tuple[Any, ...], Number] = {}
 
-    def total(changed: Numbers) -> Number:
+    def left(changed: Numbers) -> Number:
         key = (plain(changed.tokens.new), plain(changed.tokens.cached), plain(changed.cp_size))
-        if key not in totals:
-            totals[key] = fullest_rank(changed, scenario).total_bytes
-        return totals[key]
+        if key not in found:
+            found[key] = fullest_rank(changed, scenario).headroom_bytes
+        return found[key]
 
-    found = {
-        "max_seq_len": _max_seq_len(x, bill, multiple, total),
-        "min_cp_size": _min_cp_size(x, bill, total),
+    made = {
+        "max_seq_len": _max_seq_len(x, bill, multiple, left),
+        "min_cp_size": _min_cp_size(x, bill, left),
     }
     if x.phase == "train":
-        return found | {"kv_tokens": None, "max_concurrency": None}
-    tokens = min((_kv_tokens(x, rank_memory(x, scenario, each)) for each in x.stages), key=plain)
-    concurrency = fit.max_concurrency(kv_tokens=tokens, seq_len=x.tokens.context)
-    return found | {"kv_tokens": tokens, "max_concurrency": concurrency}
+        return made | {"kv_tokens": None, "max_concurrency": None}
+    return made | {
+        "kv_tokens": _tokens_of_job(x, scenario),
+        "max_concurrency": concurrency(x, scenario),
+    }
 
 
-def _kv_tokens(x: Numbers, bill: RankMemory) -> Number:
+def concurrency(x: Numbers, scenario: Scenario) -> Number:
+    """Sequences of this context that fit at once."""
+    return fit.max_concurrency(kv_tokens=_tokens_of_job(x, scenario), seq_len=x.tokens.context)
+
+
+def _tokens_of_job(x: Numbers, scenario: Scenario) -> Number:
+    return min((_kv_tokens(x, scenario, each) for each in stages(x, scenario)), key=plain)
+
+
+def _kv_tokens(x: Numbers, scenario: Scenario, bill: RankMemory) -> Number:
     """Tokens of context that the ranks of one stage have room for."""
-    parts = [bill.kv_bytes]
-    if x.phase == "decode":  # every sequence of the batch also has a token in flight
+    parts = [bill.kv_bytes, bill.state_bytes]
+    if x.phase == "decode" and not scenario.engine.chunk_tokens:
+        # every sequence of the batch also has a token in flight
         parts += [bill.activation_bytes, bill.logits_bytes]
     return fit.kv_tokens(
         capacity=bill.capacity_bytes,
         total=bill.total_bytes,
         rank_kv=memory.total_bytes(parts=tuple(parts)),
-        dp_size=x.dp_size,
-        batch_size=x.batch_size,
+        dp_size=layout.cache_replicas(dp_size=x.dp_size, attention_dp_size=x.attention_dp_size),
+        batch_size=x.attention_batch_size,
         seq_len=x.tokens.context,
     )
 
 
 def _max_seq_len(
-    x: Numbers, bill: RankMemory, multiple: int, total: Callable[[Numbers], Number]
+    x: Numbers, bill: RankMemory, multiple: int, left: Callable[[Numbers], Number]
 ) -> Number | None:
     """Search the longest context; None where memory does not bound it."""
-    capacity = plain(bill.capacity_bytes)
     decoding = x.phase == "decode"
     varied, fixed = x.tokens.new, x.tokens.cached
     if decoding:
@@ -114,25 +126,23 @@ def _max_seq_len(
         return with_tokens(x, steps * step, why)
 
     here = plain(varied) // step
-    doubled = plain(total(at(2 * here + 1, "a longer context")))
-    slope = (doubled - plain(bill.total_bytes)) / (here + 1)
-    guess = here + int((capacity - plain(bill.total_bytes)) / slope) if slope > 0 else here
+    room = plain(bill.headroom_bytes)
+    slope = (room - plain(left(at(2 * here + 1, "a longer context")))) / (here + 1)
+    guess = here + int(room / slope) if slope > 0 else here
     best = last_that_holds(
-        lambda steps: plain(total(at(steps, "searched"))) <= capacity, guess, MAX_TOKENS // step
+        lambda steps: plain(left(at(steps, "searched"))) >= 0, guess, MAX_TOKENS // step
     )
     if best == MAX_TOKENS // step:
         return None
     return fit.max_seq_len(
         seq_len=x.leaf.derived("seq_len", best * step + plain(fixed) if best else 0, "searched"),
-        total_here=total(at(best, "the longest that fits")),
-        total_beyond=total(at(best + 1, "one legal step more")),
-        capacity=bill.capacity_bytes,
+        headroom_here=left(at(best, "the longest that fits")),
+        headroom_beyond=left(at(best + 1, "one legal step more")),
     )
 
 
-def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number]) -> Number | None:
+def _min_cp_size(x: Numbers, bill: RankMemory, left: Callable[[Numbers], Number]) -> Number | None:
     """Search the ring sizes, Ulysses unchanged; None where no number of ranks is enough."""
-    capacity = plain(bill.capacity_bytes)
     exchange = x.sizes["ulysses"]
     limit = min(MAX_RANKS, plain(x.tokens.new) + plain(x.tokens.cached)) // exchange
 
@@ -140,23 +150,22 @@ def _min_cp_size(x: Numbers, bill: RankMemory, total: Callable[[Numbers], Number
         return with_rings(x, rings, why)
 
     def too_big(rings: int) -> bool:
-        return bool(plain(total(at(rings, "searched"))) > capacity)
+        return bool(plain(left(at(rings, "searched"))) < 0)
 
     if limit < 1 or too_big(limit):
         return None
-    fixed = plain(total(at(limit, "searched")))
-    sharded = (plain(bill.total_bytes) - fixed) * x.sizes["ring"]
-    guess = math.ceil(sharded / (capacity - fixed)) - 1 if capacity > fixed else limit
+    room = plain(left(at(limit, "searched")))  # what no rank shards is in it
+    sharded = (room - plain(bill.headroom_bytes)) * x.sizes["ring"]
+    guess = math.ceil(sharded / room) - 1 if room > 0 else limit
     last = last_that_holds(too_big, guess, limit)
     rings = last + 1
     below = (
-        total(at(rings - 1, "one rank less"))
+        left(at(rings - 1, "one rank less"))
         if rings > 1
-        else x.leaf.derived("total_below", float("inf"), "there is nothing below one rank")
+        else x.leaf.derived("headroom", float("-inf"), "there is nothing below one rank")
     )
     return fit.min_cp_size(
         cp_size=x.leaf.derived("cp_size", rings * exchange, "searched"),
-        total_here=total(at(rings, "the fewest that fit")),
-        total_below=below,
-        capacity=bill.capacity_bytes,
+        headroom_here=left(at(rings, "the fewest that fit")),
+        headroom_below=below,
     )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import axes, collectives, memory, ring
 from ringplan.estimation.attention import ulysses_exchange, ulysses_time
-from ringplan.estimation.memory import GRADIENTS, gradients, weights
+from ringplan.estimation.caches import sequence_state
 from ringplan.estimation.numbers import plain
+from ringplan.estimation.parameters import gradient_size, training_state, weights
 from ringplan.estimation.results import Communication
 
 if TYPE_CHECKING:
@@ -25,12 +26,18 @@ def communication(x: Numbers, device: Device, layers: Sequence[Layer]) -> tuple[
     rows = [
         _ring(x, device, layers, stage),
         _ulysses(x, device, layers, stage),
+        _states(x, device, stage),
         _tensor(x, device, stage),
         _experts(x, device, stage),
         _pipeline(x, device),
         *_replicas(x, device, stage),
     ]
     return tuple(row for row in rows if row is not None)
+
+
+def attention_layers(x: Numbers, stage: Stage) -> tuple[Number, ...]:
+    """Layers of a stage, of each kind with attention."""
+    return tuple(count for count, kind in zip(stage.layers, x.kinds, strict=True) if kind.attends)
 
 
 def directions(x: Numbers) -> int:
@@ -51,7 +58,7 @@ def _ring(
     runs = [layer.forward for layer in layers]
     if x.phase == "train":
         runs += [layer.backward for layer in layers if layer.backward is not None]
-    counts = stage.layers * (len(runs) // len(layers))
+    counts = attention_layers(x, stage) * (len(runs) // len(layers))
     link = device.link(x, "ring")
     times = tuple(
         collectives.collective_time(
@@ -82,7 +89,7 @@ def _ulysses(
     ways = directions(x)
     sent = [ulysses_exchange(x, layer.kind, layer.shape) for layer in layers] * ways
     times = [ulysses_time(x, device, each) for each in sent]
-    counts = stage.layers * ways
+    counts = attention_layers(x, stage) * ways
     time = ring.time_of_layers(
         layers=counts, layer_time=tuple(each for each in times if each is not None)
     )
@@ -94,6 +101,36 @@ def _ulysses(
         time=time,
         exposed_time=time,
         latencies=ring.latencies_of_layers(layers=counts, latencies=(rounds,) * len(sent)),
+    )
+
+
+def _states(x: Numbers, device: Device, stage: Stage) -> Communication | None:
+    """States that a context rank hands to the next one: a chain, which nothing hides."""
+    stateful = [kind for kind in x.kinds if plain(kind.state.heads) or plain(kind.state.conv)]
+    if plain(x.cp_size) == 1 or not stateful or x.phase == "decode":
+        return None
+    state = sequence_state(x, device.scenario, stage)
+    sent = axes.state_pass_bytes(
+        batch_size=x.attention_batch_size, sequence_bytes=state, passes=passes(x)
+    )
+    latencies = axes.state_latencies(
+        layers=memory.total_layers(
+            layers=tuple(
+                count for count, kind in zip(stage.layers, x.kinds, strict=True) if kind in stateful
+            )
+        ),
+        cp_size=x.cp_size,
+        passes=passes(x),
+    )
+    link = device.link(x, "ulysses", "ring")
+    time = collectives.collective_time(
+        transfer_bytes=axes.state_chain_bytes(bytes_sent=sent, cp_size=x.cp_size),
+        bandwidth=link.bandwidth,
+        latency=link.latency,
+        latencies=latencies,
+    )
+    return Communication(
+        axis="state", link=link.name, bytes=sent, time=time, exposed_time=time, latencies=latencies
     )
 
 
@@ -217,9 +254,12 @@ def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:
     training = x.phase == "train"
     if mesh.zero_stage == 3:
         times = 2 if training else 1
-        rows.append(row("fsdp", weights(x, stage, (one, one)), times, "gathered each direction"))
+        rows.append(
+            row("fsdp", weights(x, stage.parameters, (one, one)), times, "gathered each direction")
+        )
     if training:
-        state = gradients(x, stage, (one, one), *GRADIENTS)
+        size = gradient_size(x, device.scenario)
+        state = training_state(x, stage.parameters, (one, one), size)
         sharded = mesh.zero_stage == 3
         why = "reduce-scatter" if sharded else "all-reduce, or reduce-scatter and all-gather"
         rows.append(row("dp", state, 1 if sharded else 2, why))

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import cache, fit, masks, ring
+from ringplan.estimation import caches
 from ringplan.estimation.alternatives import alternatives
 from ringplan.estimation.attention import layer, margin, verdict
 from ringplan.estimation.blocks import smallest_blocks
 from ringplan.estimation.capacity import answers
-from ringplan.estimation.communication import communication
+from ringplan.estimation.communication import attention_layers, communication
 from ringplan.estimation.decode import cached_prefix, decode_step
 from ringplan.estimation.device import device
-from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.memory import fullest_rank, stages
 from ringplan.estimation.numbers import numbers, plain, token_multiple
 from ringplan.estimation.results import (
     CachedPrefix,
+    Decode,
     Estimate,
     Memory,
     PartitionUtilization,
+    RankMemory,
     Ring,
     Step,
     Time,
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer, Pass
     from ringplan.estimation.device import Device
-    from ringplan.estimation.numbers import Kind, Numbers
-    from ringplan.estimation.results import RankMemory
+    from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
 
 
@@ -58,10 +60,12 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
 
 def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
     """Estimate a scenario from its numbers, or from others in their place."""
-    dev = device(scenario, x)
-    layers = [layer(x, kind, dev) for kind in x.kinds]
-    widest = layers[x.widest]
     missing: dict[str, str] = {}
+    if x.unknown:
+        return _memory_only(x, scenario, missing)
+    dev = device(scenario, x)
+    layers = [layer(x, kind, dev) for kind in x.kinds if kind.attends]
+    widest = _widest(x, layers)
     bill = fullest_rank(x, scenario)
     return Estimate(
         memory=_memory(x, scenario, bill, missing),
@@ -77,28 +81,97 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
     )
 
 
+def _widest(x: Numbers, layers: list[Layer]) -> Layer:
+    """Pick the layer of the widest kind out of those with attention."""
+    return next(each for each in layers if each.kind is x.kinds[x.widest])
+
+
+def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Estimate:
+    """Count memory, of a model without attention or one whose config lacks what the rest needs."""
+    model = scenario.model
+    lacks = f"{model.name} lacks {', '.join(model.unknown)}"
+    why = lacks if model.unknown else f"{model.name} has no attention"
+    bill = fullest_rank(x, scenario)
+    made = _memory(x, scenario, bill, missing)
+    for block in (Ring, Decode):
+        missing |= {f"{block.__name__.lower()}.{name}": why for name in block._fields}
+    missing["cached_prefix"] = why
+    return Estimate(
+        memory=made,
+        ring=Ring(),
+        utilization=_utilization(x),
+        alternatives=(),
+        communication=(),
+        decode=Decode(),
+        cached_prefix=None,
+        time=_time(missing),
+        timeline=(),
+        not_counted=missing,
+    )
+
+
 def _memory(x: Numbers, scenario: Scenario, bill: RankMemory, missing: dict[str, str]) -> Memory:
-    layers = tuple(each.layers for each in x.kinds)
-    elements = tuple(_elements(each) for each in x.kinds)
-    grows = tuple(
-        x.leaf.derived("grows", int(each.window is None), "1 without a sliding window")
-        for each in x.kinds
-    )
-    windows = tuple(
-        x.leaf.derived("window", 0, "no window") if each.window is None else each.window
-        for each in x.kinds
-    )
-    per_token = cache.kv_bytes_per_token(
-        layers=layers, elements=elements, grows=grows, element_bytes=x.kv_bytes
-    )
-    constant = cache.kv_constant_bytes(
-        layers=layers,
-        elements=elements,
-        windows=windows,
-        seq_len=x.tokens.context,
-        element_bytes=x.kv_bytes,
-    )
+    model, widest = scenario.model, x.kinds[x.widest]
+    per_token, constant = caches.bytes_per_token(x), caches.window_bytes(x)
     inverse = answers(x, scenario, bill, token_multiple(scenario))
+    _say_why(x, scenario, inverse, missing)
+    return Memory(
+        num_parameters=None if model.unknown else model.parameters(scenario.workload.draft_layers),
+        num_active_parameters=None
+        if model.unknown
+        else model.active_parameters(scenario.workload.draft_layers),
+        kv_bytes_per_token=per_token,
+        kv_bytes_per_token_full=caches.bytes_per_token(x, full=True),
+        indexer_bytes_per_token=caches.indexer_bytes_per_token(x),
+        kv_constant_bytes=constant,
+        state_bytes=caches.state_bytes(x, scenario),
+        kv_bytes_per_layer=cache.kv_layer_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            seq_len=x.tokens.context,
+            row_bytes=widest.cached.row_bytes,
+        ),
+        kv_bytes=cache.kv_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            seq_len=x.tokens.context,
+            shared_tokens=x.shared_tokens,
+            per_token=per_token,
+            constant=constant,
+        ),
+        score_matrix_bytes=None
+        if plain(widest.num_attention_heads) is None
+        else cache.score_matrix_bytes(
+            dp_size=x.dp_size,
+            batch_size=x.batch_size,
+            num_attention_heads=widest.num_attention_heads,
+            new_tokens=x.tokens.new,
+            seq_len=x.tokens.context,
+            element_bytes=x.activation_bytes,
+        ),
+        fits=None
+        if bill.total_bytes is None
+        else fit.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
+        not_counted=model.not_counted + model.unknown,
+        rank=bill,
+        stages=tuple(stages(x, scenario)),
+        **inverse,
+    )
+
+
+def _say_why(
+    x: Numbers, scenario: Scenario, inverse: dict[str, Any], missing: dict[str, str]
+) -> None:
+    """Name each answer about memory that is null, and why."""
+    model = scenario.model
+    if model.unknown:
+        why = f"{model.name} lacks {', '.join(model.unknown)}"
+        names = [name for name in RankMemory._fields if name not in _OF_CACHES]
+        missing |= {f"memory.{rank}.{name}": why for rank in _ranks(x) for name in names}
+        missing |= {f"memory.{name}": why for name in (*_OF_TENSORS, *inverse)}
+        if plain(x.kinds[x.widest].num_attention_heads) is None:
+            missing["memory.score_matrix_bytes"] = why
+        return
     if inverse["max_seq_len"] is None:
         missing["memory.max_seq_len"] = "memory does not bound it up to 2^40 tokens"
     if inverse["min_cp_size"] is None:
@@ -106,65 +179,35 @@ def _memory(x: Numbers, scenario: Scenario, bill: RankMemory, missing: dict[str,
             "no cp_size is enough: weights and training state are not cut by context parallelism"
         )
     if x.phase == "train":
-        for name in ("kv_tokens", "max_concurrency"):
+        budgets = [f"{rank}.kv_budget_bytes" for rank in _ranks(x)]
+        for name in ("kv_tokens", "max_concurrency", *budgets):
             missing[f"memory.{name}"] = "training keeps no cache"
-    return Memory(
-        kv_bytes_per_token=per_token,
-        kv_constant_bytes=constant,
-        kv_bytes_per_layer=cache.kv_layer_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            seq_len=x.tokens.context,
-            elements=elements[x.widest],
-            element_bytes=x.kv_bytes,
-        ),
-        kv_bytes=cache.kv_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            seq_len=x.tokens.context,
-            per_token=per_token,
-            constant=constant,
-        ),
-        score_matrix_bytes=cache.score_matrix_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            num_attention_heads=x.kinds[x.widest].num_attention_heads,
-            new_tokens=x.tokens.new,
-            seq_len=x.tokens.context,
-            element_bytes=x.activation_bytes,
-        ),
-        fits=fit.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
-        not_counted=scenario.model.not_counted,
-        rank=bill,
-        **inverse,
-    )
 
 
-def _elements(kind: Kind) -> Number:
-    """Cached elements a token and layer of the whole job, nothing replicated."""
-    if kind.latent_dim is not None:
-        return kind.latent_dim
-    return cache.cached_elements(
-        num_kv_heads=kind.num_key_value_heads, head_dim=kind.head_dim, v_head_dim=kind.v_head_dim
-    )
+def _ranks(x: Numbers) -> list[str]:
+    """Names of the bills of an estimate: of the fullest rank, and of each stage."""
+    return ["rank", *(f"stages[{stage.number}]" for stage in x.stages)]
+
+
+_OF_TENSORS = ("num_parameters", "num_active_parameters", "fits")
+#: What is known of a rank whose model is known by its caches only.
+_OF_CACHES = ("kv_bytes", "state_bytes", "overhead_bytes", "capacity_bytes", "stage")
 
 
 def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str]) -> Ring:
-    widest = layers[x.widest]
+    widest = _widest(x, layers)
     s, forward, backward = widest.shape, widest.forward, widest.backward
     every = [each.forward.bytes_sent for each in layers]
     if x.phase == "train":
         every += [each.backward.bytes_sent for each in layers if each.backward is not None]
     stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
-    ways = len(every) // len(x.kinds)
+    counts = attention_layers(x, stage) * (len(every) // len(layers))
     fields: dict[str, Any] = {
         "block_tokens": x.tokens.block,
         "hop_bytes": s.hop_bytes,
         "hops_forward": forward.hops,
         "bytes_sent_forward": forward.bytes_sent,
-        "bytes_sent_all_layers": ring.bytes_of_layers(
-            layers=stage.layers * ways, layer_bytes=tuple(every)
-        ),
+        "bytes_sent_all_layers": ring.bytes_of_layers(layers=counts, layer_bytes=tuple(every)),
         "step_flops": forward.flops,
         "step_attention_time": forward.step_time,
         "time_forward": forward.time,

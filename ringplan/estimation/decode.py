@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, decode, ring
-from ringplan.estimation.memory import elements_on_rank
+from ringplan.costs import cache, collectives, decode, ring
+from ringplan.estimation.caches import elements_on_rank
 from ringplan.estimation.numbers import plain
 from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
 
@@ -19,8 +19,8 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     """Cost a decode step of the widest layer over this context."""
     leaf, schedule = x.leaf, device.scenario.schedule
     shard = decode.cache_shard_bytes(
-        batch_size=x.batch_size,
-        tokens=x.tokens.block,
+        batch_size=x.attention_batch_size,
+        tokens=cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
         cached_elements=elements_on_rank(kind),
         element_bytes=x.kv_bytes,
     )
@@ -29,7 +29,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
         hops=ring.ring_hops(ring_size=x.cp_size, extra_hops=one), hop_bytes=shard
     )
     exchanged = decode.stationary_bytes(
-        batch_size=x.batch_size,
+        batch_size=x.attention_batch_size,
         new_tokens=x.tokens.new
         if x.phase == "decode"
         else leaf.derived("new_tokens", 1, "one token a sequence"),
@@ -85,7 +85,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
 
     def block(elements: float, element_bytes: float, statistic: float) -> float:
         return decode.pass_q_block_bytes(
-            batch_size=x.batch_size,
+            batch_size=x.attention_batch_size,
             query_tokens=s.query_tokens,
             num_heads=s.ring_query_heads,
             elements=elements,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from ringplan.costs import (
     attention,
     axes,
+    budget,
     buffers,
     cache,
     collectives,
@@ -52,28 +53,53 @@ Number = Any  # float | int | None in use; a Known while an estimate is explaine
 
 
 class RankMemory(NamedTuple):
-    """The fullest rank."""
+    """One rank: the one with the least left, or one of a stage."""
 
     weights_bytes: Annotated[Number, metric(memory.total_bytes)] = None
-    kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes)] = None
+    kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes, cache.with_indexer)] = None
+    state_bytes: Annotated[Number, metric(cache.rank_state_bytes)] = None
     activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
+    score_bytes: Annotated[Number, metric(memory.scores_bytes)] = None
     logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
     ring_buffer_bytes: Annotated[
         Number, metric(buffers.exchange_buffer_bytes, about="In the pass that holds more.")
     ] = None
+    gathered_bytes: Annotated[Number, metric(memory.gathered_layer_bytes)] = None
     gradient_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     optimizer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
-    overhead_bytes: Annotated[Number, plain("Context, communicators, graphs.", "B", "rank")] = None
+    overhead_bytes: Annotated[
+        Number, metric(memory.runtime_bytes, about="Context, communicators, graphs.")
+    ] = None
     total_bytes: Annotated[Number, metric(memory.rank_total)] = None
-    capacity_bytes: Annotated[Number, metric(memory.usable_bytes)] = None
-    stage: Annotated[int | None, plain("Pipeline stage of the fullest rank.", "1", "rank")] = None
+    capacity_bytes: Annotated[
+        Number,
+        metric(budget.usable_bytes, budget.usable_of_free_bytes, budget.usable_beside_bytes),
+    ] = None
+    headroom_bytes: Annotated[Number, metric(budget.headroom_bytes)] = None
+    kv_budget_bytes: Annotated[Number, metric(budget.kv_budget_bytes)] = None
+    stage: Annotated[int | None, plain("Pipeline stage of the rank.", "1", "rank")] = None
+
+    @property
+    def label(self) -> str:
+        """Name of the row among its kind: the stage."""
+        return str(self.stage)
 
 
 class Memory(NamedTuple):
     """What lies where, and what would fit."""
 
+    num_parameters: Annotated[int | None, plain("Parameters that are loaded.", "1")]
+    num_active_parameters: Annotated[int | None, plain("Of them, those a token meets.", "1")]
     kv_bytes_per_token: Annotated[Number, metric(cache.kv_bytes_per_token)]
+    kv_bytes_per_token_full: Annotated[
+        Number,
+        metric(cache.kv_bytes_per_token, about="As if windows kept the whole context."),
+    ]
+    indexer_bytes_per_token: Annotated[
+        Number, metric(cache.kv_bytes_per_token, about="Of indexers' keys.")
+    ]
     kv_constant_bytes: Annotated[Number, metric(cache.kv_constant_bytes)]
+    state_bytes: Annotated[Number, metric(cache.state_bytes)]
     kv_bytes_per_layer: Annotated[Number, metric(cache.kv_layer_bytes)]
     kv_bytes: Annotated[Number, metric(cache.kv_bytes)]
     score_matrix_bytes: Annotated[Number, metric(cache.score_matrix_bytes)]
@@ -85,7 +111,8 @@ class Memory(NamedTuple):
     not_counted: Annotated[
         tuple[str, ...], plain("Parts of the memory bill that are not computed.")
     ]
-    rank: Annotated[RankMemory, plain("The fullest rank.")]
+    rank: Annotated[RankMemory, plain("The rank with the least left.")]
+    stages: Annotated[tuple[RankMemory, ...], plain("A rank of each stage that differs.")]
 
 
 class Ring(NamedTuple):
@@ -178,12 +205,13 @@ class Alternative(NamedTuple):
 class Communication(NamedTuple):
     """What one axis of the mesh costs one rank, all its layers."""
 
-    axis: Annotated[str, plain("ring, ulysses, tp, pp, fsdp, dp or ep.")]
+    axis: Annotated[str, plain("ring, ulysses, state, tp, pp, fsdp, dp or ep.")]
     link: Annotated[str, plain("scale_up or scale_out.")]
     bytes: Annotated[
         Number,
         metric(
             ring.bytes_of_layers,
+            axes.state_pass_bytes,
             axes.tensor_parallel_bytes,
             axes.pipeline_bytes,
             memory.total_bytes,
@@ -204,6 +232,7 @@ class Communication(NamedTuple):
         metric(
             axes.tensor_parallel_latencies,
             ring.latencies_of_layers,
+            axes.state_latencies,
             axes.shard_collective_latencies,
             axes.expert_parallel_latencies,
         ),
@@ -218,24 +247,24 @@ class Communication(NamedTuple):
 class RotateKV(NamedTuple):
     """Every shard of the cache visits every rank."""
 
-    bytes_sent: Annotated[Number, metric(ring.bytes_of_hops)]
-    time: Annotated[Number, metric(decode.rotate_time)]
+    bytes_sent: Annotated[Number, metric(ring.bytes_of_hops)] = None
+    time: Annotated[Number, metric(decode.rotate_time)] = None
 
 
 class StationaryKV(NamedTuple):
     """The cache stays; queries and partial outputs travel."""
 
-    bytes_sent: Annotated[Number, metric(decode.stationary_bytes)]
-    time: Annotated[Number, metric(collectives.collective_time)]
-    latencies: Annotated[Number, metric(decode.decode_latencies)]
+    bytes_sent: Annotated[Number, metric(decode.stationary_bytes)] = None
+    time: Annotated[Number, metric(collectives.collective_time)] = None
+    latencies: Annotated[Number, metric(decode.decode_latencies)] = None
 
 
 class Decode(NamedTuple):
     """One decode step over this context: one rank, the widest layer."""
 
-    rotate_kv: Annotated[RotateKV, plain("Every shard visits every rank.")]
-    stationary_kv: Annotated[StationaryKV, plain("The cache stays where it is.")]
-    kv_read_time: Annotated[Number, metric(decode.memory_read_time)]
+    rotate_kv: Annotated[RotateKV, plain("Every shard visits every rank.")] = RotateKV()
+    stationary_kv: Annotated[StationaryKV, plain("The cache stays where it is.")] = StationaryKV()
+    kv_read_time: Annotated[Number, metric(decode.memory_read_time)] = None
 
 
 class Passing(NamedTuple):

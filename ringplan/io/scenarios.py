@@ -12,6 +12,7 @@ from ringplan.io.documents import read_document, read_value
 from ringplan.io.hf import read_config
 from ringplan.io.origins import DEFAULT, Origin, Tree, leaves
 from ringplan.io.validation import Problems
+from ringplan.specs.engine import Engine
 from ringplan.specs.hardware import HardwareProfile, Source, source_of
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.scenario import Scenario
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from ringplan.specs.model import ModelSpec
 
 DEEPEST: Final = 8  # no path of a scenario has more dots
-BLOCKS: Final = ("model", "hardware", "mesh", "workload")
+BLOCKS: Final = ("model", "hardware", "mesh", "workload", "engine")
 
 
 _PATHS: Final = [
     f"{block}.{name}"
-    for block, spec in (("mesh", Mesh), ("workload", Workload))
+    for block, spec in (("mesh", Mesh), ("workload", Workload), ("engine", Engine))
     for name in spec.model_fields
 ]
 
@@ -56,6 +57,7 @@ class Loaded(NamedTuple):
             "hardware": scenario.hardware,
             "mesh": scenario.mesh,
             "workload": scenario.workload,
+            "engine": scenario.engine,
         }
         rows = [
             self._input(f"model.{name}", getattr(scenario.model, name), "1")
@@ -131,10 +133,16 @@ def load(
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = problems.validate(Workload, workload_tree, "workload")
     schedule, schedule_origins = _schedule(mesh, mesh_tree, problems)
+    engine, engine_origins = _engine(tree, workload, workload_tree, problems)
     problems.stop()
-    assert model and hardware and mesh and workload and schedule  # noqa: S101, PT018 - stopped above
+    assert model and hardware and mesh and workload and schedule and engine  # noqa: S101, PT018 - stopped above
     scenario = Scenario.model_construct(  # its parts were just validated
-        model=model, hardware=hardware, mesh=mesh, workload=workload, schedule=schedule
+        model=model,
+        hardware=hardware,
+        mesh=mesh,
+        workload=workload,
+        schedule=schedule,
+        engine=engine,
     )
     blocks = {
         "model": model_origins,
@@ -142,6 +150,7 @@ def load(
         "mesh": mesh_tree.origins,
         "workload": workload_tree.origins,
         "schedule": schedule_origins,
+        "engine": engine_origins,
     }
     origins = {f"{b}.{path}": o for b, known in blocks.items() for path, o in known.items()}
     files = tuple(path for path in (file, model_file, hardware_file) if path)
@@ -335,6 +344,17 @@ def read_profile(path: Path) -> Tree:
         if below.resolve() == path.resolve():
             raise SpecError(f"{path}: base is the file itself", hint="name another profile")
         profile.origins.pop("base", None)
+    read_profiled(profile)
+    if base is None:
+        return profile
+    whole = read_profile(below)
+    profile.values.pop("sources", None)
+    whole.overlay(profile)
+    return whole
+
+
+def read_profiled(profile: Tree) -> Tree:
+    """Give each number of a profile the source that its file names for it."""
     sources = profile.values.get("sources", {})
     described = {
         key: f"{value.get('kind')}, {value.get('title')}"
@@ -346,26 +366,36 @@ def read_profile(path: Path) -> Tree:
         for key, origin in profile.origins.items()
         if not key.startswith("sources")
     }
-    if base is None:
-        return profile
-    whole = read_profile(below)
-    profile.values.pop("sources", None)
-    whole.overlay(profile)
-    return whole
+    return profile
 
 
 def _schedule(
     mesh: Mesh | None, tree: Tree, problems: Problems
 ) -> tuple[Schedule | None, dict[str, Origin]]:
-    name = mesh.schedule if mesh else None
-    if name is None:
-        name = (library.folder("schedules") / "DEFAULT").read_text(encoding="utf-8").strip()
-    try:
-        path = library.find("schedules", name)
-    except RingplanError as error:
-        place = f"{tree.origins['schedule'].where}: " if "schedule" in tree.origins else ""
-        raise SpecError(f"{place}{error.message}", hint=error.hint) from error
-    document = read_document(path)
-    schedule = problems.validate(Schedule, document, f"schedule {name}")
+    document = _named("schedules", mesh.schedule if mesh else None, tree.origins.get("schedule"))
+    schedule = problems.validate(Schedule, document, "schedule")
     source = str(schedule.source) if schedule else ""
     return schedule, {key: o._replace(source=source) for key, o in document.origins.items()}
+
+
+def _engine(
+    tree: Tree, workload: Workload | None, workload_tree: Tree, problems: Problems
+) -> tuple[Engine | None, dict[str, Origin]]:
+    """Read the memory policy that the workload names, and what the scenario changes of it."""
+    name = workload.engine if workload else None
+    document = _named("engines", name, workload_tree.origins.get("engine"))
+    engine = read_profiled(document)
+    engine.values.pop("sources", None)  # the origins have them
+    engine.overlay(tree.branch("engine"))
+    return problems.validate(Engine, engine, "engine"), engine.origins
+
+
+def _named(shelf: str, name: str | None, origin: Origin | None) -> Tree:
+    """Read a shipped file, by default the one that its shelf names."""
+    if name is None:
+        name = (library.folder(shelf) / "DEFAULT").read_text(encoding="utf-8").strip()
+    try:
+        return read_document(library.find(shelf, name))
+    except RingplanError as error:
+        place = f"{origin.where}: " if origin else ""
+        raise SpecError(f"{place}{error.message}", hint=error.hint) from error

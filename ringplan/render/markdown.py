@@ -5,18 +5,16 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from ringplan.render.sections import Section, given, headline, sections, subtitle
+from ringplan.render.sections import Page, Section, given
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringplan.assess import Assessment
 
-
-def page(assessment: Assessment, inputs: list[dict[str, Any]], *, work: str, timeline: bool) -> str:
+def page(answer: Page, inputs: list[dict[str, Any]], *, work: str = "") -> str:
     """Write the sections, the scenario's values and, if there are any, the derivations."""
-    head = [f"# {headline(assessment)}", "", subtitle(assessment)]
-    text = to_markdown([*sections(assessment, timeline=timeline), given(inputs)], head)
+    head = [f"# {answer.verdict}", *(text for line in answer.lines for text in ("", line))]
+    text = to_markdown([*answer.sections, given(inputs)], head)
     return text + f"\n## Derivations\n\n```text\n{work}```\n" if work else text
 
 

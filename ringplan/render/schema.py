@@ -6,8 +6,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ringplan.assess import Summary
 from ringplan.checks import Finding
+from ringplan.estimation.growth import Growth
 from ringplan.estimation.metrics import Field, block_of, fields_of
-from ringplan.estimation.results import Estimate
+from ringplan.estimation.results import Estimate, Memory, RankMemory
+from ringplan.estimation.tensors import Listed
+from ringplan.remedies import Remedy
+from ringplan.specs.engine import Engine
 from ringplan.specs.hardware import HardwareProfile
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.workload import Workload
@@ -25,6 +29,10 @@ def scenario_schema() -> dict[str, Any]:
         ),
         "mesh": Mesh.model_json_schema(),
         "workload": Workload.model_json_schema(),
+        "engine": {
+            "description": "What differs from the memory policy that workload.engine names.",
+            **_partial(Engine),
+        },
     }
     defs: dict[str, Any] = {}
     for block in blocks.values():
@@ -47,7 +55,7 @@ def _based(description: str, block: dict[str, Any]) -> dict[str, Any]:
     return {"description": description, "anyOf": [{"type": "string"}, made], "$defs": defs}
 
 
-def _partial(spec: type[HardwareProfile]) -> dict[str, Any]:
+def _partial(spec: type[HardwareProfile | Engine]) -> dict[str, Any]:
     """Schema of a spec of which any part may be left to the base."""
     made = spec.model_json_schema()
     for block in (made, *made.get("$defs", {}).values()):
@@ -58,18 +66,65 @@ def _partial(spec: type[HardwareProfile]) -> dict[str, Any]:
 
 def estimate_schema() -> dict[str, Any]:
     """Return the schema of ``ringplan estimate --format json``, unit and scope of every number."""
+    made = _head("ringplan estimate", "estimate", "findings")
+    made["properties"] |= {
+        "estimate": _block(Estimate),
+        "findings": {"type": "array", "items": _record(Finding)},
+        "explain": {"type": "object", "description": "With --explain: derivation by metric."},
+    }
+    return made
+
+
+def memory_schema() -> dict[str, Any]:
+    """Return the schema of ``ringplan memory --format json``."""
+    reasons = {"type": "object", "additionalProperties": {"type": "string"}}
+    made = _head("ringplan memory", "estimate", "growth", "lengths", "smallest_mesh", "findings")
+    made["properties"] |= {
+        "estimate": _whole({"memory": _block(Memory), "not_counted": reasons}),
+        "growth": {"type": "array", "items": _measured(_record(Growth), "rank")},
+        "lengths": {"type": "array", "items": _length()},
+        "smallest_mesh": {
+            "description": "The fewest devices, a power of two, that fit; null if none do.",
+            "anyOf": [_measured(_record(Remedy), "rank"), {"type": "null"}],
+        },
+        "findings": {"type": "array", "items": _record(Finding)},
+        "tensors": {
+            "description": "With --tensors: what every count of parameters is the sum of.",
+            "type": "array",
+            "items": _measured(_record(Listed), "rank"),
+        },
+    }
+    return made
+
+
+def _length() -> dict[str, Any]:
+    """Schema of the bill at another context."""
+    return _whole(
+        {
+            "seq_len": {"type": "integer", "unit": "token", "scope": "sequence"},
+            "rank": _block(RankMemory),
+            "max_concurrency": {"type": ["number", "null"], "unit": "1", "scope": "job"},
+        }
+    )
+
+
+def _measured(record: dict[str, Any], scope: str) -> dict[str, Any]:
+    """Give the fields of a record that are bytes their unit and scope."""
+    for name, field in record["properties"].items():
+        if "bytes" in name:
+            field |= {"unit": "B", "scope": scope}
+    return record
+
+
+def _head(title: str, *own: str) -> dict[str, Any]:
+    """What the documents of an assessment have in common; ``own`` are keys of this one."""
     return {
         "$schema": _DRAFT,
-        "title": "ringplan estimate",
+        "title": title,
         "type": "object",
         "required": [
-            "format_version",
-            "ringplan_version",
-            "summary",
-            "scenario",
-            "inputs",
-            "estimate",
-            "findings",
+            *("format_version", "ringplan_version", "summary", "scenario", "inputs"),
+            *own,
         ],
         "properties": {
             "format_version": {"const": 1},
@@ -91,9 +146,6 @@ def estimate_schema() -> dict[str, Any]:
                     },
                 },
             },
-            "estimate": _block(Estimate),
-            "findings": {"type": "array", "items": _record(Finding)},
-            "explain": {"type": "object", "description": "With --explain: derivation by metric."},
         },
     }
 
@@ -107,10 +159,15 @@ def validation_schema() -> dict[str, Any]:
 
 def _record(kind: type[Any]) -> dict[str, Any]:
     """Schema of a named tuple of plain values, and of such tuples."""
+    about = (kind.__doc__ or "").strip().partition("\n\n")[0]
     properties = {name: _value(hint) for name, hint in get_type_hints(kind).items()}
+    return {"description": about, **_whole(properties)}
+
+
+def _whole(properties: dict[str, Any]) -> dict[str, Any]:
+    """Schema of an object that has these properties and no other."""
     return {
         "type": "object",
-        "description": (kind.__doc__ or "").strip(),
         "additionalProperties": False,
         "required": list(properties),
         "properties": properties,
@@ -131,13 +188,7 @@ def _value(kind: Any) -> dict[str, Any]:
 
 
 def _block(block: type[Any]) -> dict[str, Any]:
-    properties = {field.name: _field(field) for field in fields_of(block)}
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
+    return _whole({field.name: _field(field) for field in fields_of(block)})
 
 
 def _field(field: Field) -> dict[str, Any]:

@@ -7,9 +7,10 @@ assessment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ringplan import __version__
+from ringplan.render.bill import parts
 from ringplan.render.documents import cell
 from ringplan.units import show
 
@@ -26,11 +27,37 @@ class Section(NamedTuple):
     note: str = ""
 
 
+class Page(NamedTuple):
+    """A whole answer: the verdict, whether it is good news, lines below it, and sections."""
+
+    verdict: str
+    mood: Literal["good", "fair", "bad"]
+    lines: list[str]
+    sections: list[Section]
+
+
+#: Verdicts on a ring that are no reason for concern.
+_GOOD = ("hidden", "none")
+
+
+def page(assessment: Assessment, *, timeline: bool = False) -> Page:
+    """Return what ``ringplan estimate`` says."""
+    summary = assessment.summary
+    fine = summary.verdict in _GOOD and summary.fits is not None
+    mood: Literal["good", "fair", "bad"] = "good" if fine else "fair"
+    if not summary.works or summary.verdict == "stalled":
+        mood = "bad"
+    made = sections(assessment, timeline=timeline)
+    return Page(headline(assessment), mood, [subtitle(assessment)], made)
+
+
 def headline(assessment: Assessment) -> str:
     """Return the first line: does it work, is it hidden, by what margin, what to change."""
     summary = assessment.summary
-    word = "works" if summary.works else "does not work"
     change = "" if summary.change == "nothing" else f"; change: {summary.change}"
+    if summary.works and summary.fits is None:
+        return f"{summary.headline}{change}"
+    word = "works" if summary.works else "does not work"
     return f"{word}: {summary.headline}{change}"
 
 
@@ -59,6 +86,8 @@ def subtitle(assessment: Assessment) -> str:
         f"{mesh.partition}{', causal' if work.causal else ', no mask'}",
         f"schedule {s.schedule.name}",
     ]
+    if work.engine is not None:
+        parts.append(f"engine {s.engine.name}")
     return "; ".join(parts)
 
 
@@ -79,27 +108,15 @@ def sections(assessment: Assessment, *, timeline: bool = False) -> list[Section]
 
 
 def _memory(assessment: Assessment) -> Section:
-    memory = assessment.estimate.memory
+    memory, phase = assessment.estimate.memory, assessment.scenario.workload.phase
     rank = memory.rank
-    parts = [
-        ("weights", rank.weights_bytes),
-        ("KV cache", rank.kv_bytes),
-        ("activations", rank.activation_bytes),
-        ("logits", rank.logits_bytes),
-        ("buffers", rank.ring_buffer_bytes),
-        ("gradients", rank.gradient_bytes),
-        ("optimizer", rank.optimizer_bytes),
-        ("overhead", rank.overhead_bytes),
-        ("total", rank.total_bytes),
-        ("capacity", rank.capacity_bytes),
-    ]
+    bill = [*parts(rank, training=phase == "train"), ("total", rank.total_bytes)]
     rows = [
-        [name, show(value, "B"), show(value / rank.capacity_bytes, "%")]
-        for name, value in parts
-        if value or name in ("weights", "KV cache")
+        [name, _bytes(value), cell(value and value / rank.capacity_bytes, "%")]
+        for name, value in (*bill, ("capacity", rank.capacity_bytes))
     ]
     every, token = show(memory.kv_bytes, "B"), show(memory.kv_bytes_per_token, "B")
-    facts = [f"K/V of the job {every}, {token} a token"]
+    facts = [f"K/V of the job {every}, {token} a token"] if memory.kv_bytes else []
     if memory.max_seq_len:
         facts.append(f"longest context here {memory.max_seq_len:,} tokens")
     if memory.min_cp_size:
@@ -111,11 +128,15 @@ def _memory(assessment: Assessment) -> Section:
         facts.append(
             f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
         )
-    facts.append(
-        f"scores that FlashAttention never stores {show(memory.score_matrix_bytes, 'B')} a layer"
-    )
+    if memory.score_matrix_bytes:
+        scores = show(memory.score_matrix_bytes, "B")
+        facts.append(f"scores that FlashAttention never stores {scores} a layer")
     facts += [f"not counted: {part}" for part in memory.not_counted]
     return Section("Memory of the fullest rank", ["part", "bytes", "share"], rows, "; ".join(facts))
+
+
+def _bytes(value: float | None) -> str:
+    return "not known" if value is None else show(value, "B")
 
 
 def _budget(assessment: Assessment) -> Section:
@@ -205,8 +226,9 @@ def _communication(assessment: Assessment) -> Section:
 
 
 def _utilization(assessment: Assessment) -> Section:
-    used = assessment.estimate.utilization
-    if assessment.scenario.mesh.cp_size == 1 or assessment.scenario.workload.phase == "decode":
+    used, mesh = assessment.estimate.utilization, assessment.scenario.mesh
+    attends = assessment.estimate.ring.verdict is not None
+    if mesh.cp_size == 1 or assessment.scenario.workload.phase == "decode" or not attends:
         return Section("Causal mask", [], [])
     rows = [
         [name, show(part.exact, "%"), show(part.block_granular, "%")]
@@ -223,7 +245,7 @@ def _utilization(assessment: Assessment) -> Section:
 
 def _decode(assessment: Assessment) -> Section:
     decode = assessment.estimate.decode
-    if assessment.scenario.workload.phase == "train":
+    if assessment.scenario.workload.phase == "train" or decode.kv_read_time is None:
         return Section("Decode", [], [])
     stay, rotate = decode.stationary_kv, decode.rotate_kv
     rows = [
@@ -277,9 +299,9 @@ def given(inputs: list[dict[str, Any]]) -> Section:
     rows = [
         [row["path"], str(row["value"]), row["origin"]]
         for row in inputs
-        if row["origin"] != "default"
+        if row["origin"] not in ("default", "missing")
         and not row["source"]
-        and not row["origin"].startswith("hardware_profiles/")
+        and not row["origin"].startswith(("hardware_profiles/", "ringplan/data/"))
     ]
     note = f"ringplan {__version__}; every other value is a default, or has its source in a profile"
     return Section("Given", ["path", "value", "origin"], rows, note)

@@ -9,21 +9,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ringplan.render.sections import headline, sections, subtitle
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ringplan.assess import Assessment
-    from ringplan.render.sections import Section
+    from ringplan.render.sections import Page, Section
 
-_COLOURS = {
-    "hidden": "green",
-    "none": "green",
-    "marginal": "yellow",
-    "exposed": "yellow",
-    "stalled": "red",
-}
+_COLOURS = {"good": "green", "fair": "yellow", "bad": "red"}
 
 
 #: Columns of words; the others hold numbers and stand to the right.
@@ -43,14 +34,13 @@ _WORDS = {
 }
 
 
-def report(assessment: Assessment, *, timeline: bool = False) -> Group:
+def report(page: Page) -> Group:
     """Return the whole answer: one verdict line, the scenario, the sections."""
-    colour = _COLOURS[assessment.summary.verdict] if assessment.works else "red"
     parts: list[RenderableType] = [
-        Text(headline(assessment), style=f"bold {colour}"),
-        Text(subtitle(assessment), style="dim"),
+        Text(page.verdict, style=f"bold {_COLOURS[page.mood]}"),
+        *(Text(line, style="dim") for line in page.lines),
     ]
-    for section in sections(assessment, timeline=timeline):
+    for section in page.sections:
         parts += ["", Text(section.title, style="bold"), table(section)]
         if section.note:
             parts.append(Text(section.note))
@@ -59,6 +49,8 @@ def report(assessment: Assessment, *, timeline: bool = False) -> Group:
 
 def table(section: Section) -> Table:
     """Return a section as a table, numbers to the right."""
+    if section.columns[0] == "tensor":
+        section = _folded(section)
     made = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -75,3 +67,15 @@ def table(section: Section) -> Table:
     for row in section.rows:
         made.add_row(*(Text(text) for text in row))
     return made
+
+
+def _folded(section: Section) -> Section:
+    """Break long names after a dot, so that the other columns have room in 80 columns."""
+    columns = zip(section.columns, *section.rows, strict=True)
+    room = 80 - sum(max(map(len, column)) + 3 for column in list(columns)[1:])
+
+    def fold(name: str) -> str:
+        head, dot, tail = name.rpartition(".")
+        return f"{fold(head)}{dot}\n  {tail}" if head and len(name) > room else name
+
+    return section._replace(rows=[[fold(name), *rest] for name, *rest in section.rows])

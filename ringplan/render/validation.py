@@ -87,7 +87,7 @@ def _title(row: Row) -> str:
     ranks = "1 rank" if mesh.cp_size == 1 else f"{mesh.cp_size} ranks"
     window = f", window {kind.window}" if kind.window else ""
     mask = "causal" if work.causal else "no mask"
-    heads = f"{kind.num_attention_heads}/{kind.num_key_value_heads} heads of {sizes}"
+    heads = f"{kind.query_heads}/{kind.num_key_value_heads} heads of {sizes}"
     return (
         f"{ranks}, {mesh.partition}, {mask}{window}; {heads};"
         f" {work.batch_size} x {tokens} tokens; {row.dtype}"
@@ -196,7 +196,7 @@ def _line(row: Row) -> Line:
         seq_len=work.seq_len,
         cached_len=work.split[0],
         batch_size=work.batch_size,
-        num_heads=kind.num_attention_heads,
+        num_heads=kind.query_heads,
         num_kv_heads=kind.num_key_value_heads,
         head_dim=kind.head_dim,
         v_head_dim=kind.v_head_dim,

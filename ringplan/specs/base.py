@@ -43,6 +43,7 @@ def unit(symbol: str) -> dict[str, Any]:
 
 
 Bytes = Annotated[float, quantity("B"), Field(ge=1, lt=1e18, json_schema_extra=unit("B"))]
+BytesOrNone = Annotated[float, quantity("B"), Field(ge=0, lt=1e18, json_schema_extra=unit("B"))]
 BytesPerSecond = Annotated[
     float, quantity("B/s"), Field(ge=1, lt=1e18, json_schema_extra=unit("B/s"))
 ]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ringplan.specs.base import GroupSize, Spec
+from ringplan.specs.base import Bytes, GroupSize, Spec
 
 Partition = Literal["contiguous", "zigzag", "striped"]
 Axis = Literal["tp", "ulysses", "ring", "dp", "pp"]
@@ -24,6 +24,24 @@ class Mesh(Spec):
     dp_size: GroupSize = Field(default=1, description="Data-parallel replicas.")
     ep_size: GroupSize = Field(
         default=1, description="Expert-parallel ranks, taken from dp_size x cp_size."
+    )
+    dcp_size: GroupSize = Field(
+        default=1,
+        description="Decode context parallelism: of tp_size, ranks that share the tokens of a KV "
+        "head instead of each holding all of them.",
+    )
+    attention_dp_size: GroupSize = Field(
+        default=1,
+        description="Data-parallel attention: of tp_size, ranks that each serve other sequences in"
+        " attention and hold its weights; the MLP stays tensor-parallel.",
+    )
+    pp_layers: tuple[GroupSize, ...] | None = Field(
+        default=None, description="Layers of each pipeline stage; None cuts them evenly."
+    )
+    pp_memory: tuple[Bytes, ...] | None = Field(
+        default=None,
+        description="Memory of a device of each stage, where the cards differ; None is the"
+        " hardware's.",
     )
     order: tuple[Axis, ...] = Field(
         default=("tp", "ulysses", "ring", "dp", "pp"),
@@ -66,7 +84,22 @@ class Mesh(Spec):
                 f"ep_size={self.ep_size} does not divide dp_size * cp_size"
                 f" = {self.dp_size * self.cp_size} (experts are spread over those ranks)"
             )
+        for name in ("pp_layers", "pp_memory"):
+            given = getattr(self, name)
+            if given is not None and len(given) != self.pp_size:
+                raise ValueError(f"{name} has {len(given)} items for pp_size={self.pp_size}")
+        for name in ("dcp_size", "attention_dp_size"):
+            if self.tp_size % getattr(self, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)} does not divide tp_size={self.tp_size}"
+                    " (it is taken from the tensor-parallel ranks)"
+                )
         return self
+
+    @property
+    def attention_tp_size(self) -> int:
+        """Ranks that share the heads of a sequence."""
+        return self.tp_size // self.attention_dp_size
 
     @property
     def ring_size(self) -> int:

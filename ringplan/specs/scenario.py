@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringplan.specs.base import Spec
+from ringplan.specs.engine import Engine
 from ringplan.specs.hardware import HardwareProfile
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.model import ModelSpec
@@ -18,3 +19,4 @@ class Scenario(Spec):
     mesh: Mesh
     workload: Workload
     schedule: Schedule
+    engine: Engine

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from ringplan.specs.base import GroupSize, Spec, Tokens, TokensOrNone
-from ringplan.specs.dtypes import Dtype
+from ringplan.specs.dtypes import Dtype, KvDtype
 
 Phase = Literal["prefill", "decode", "train"]
+Optimizer = Literal["adamw", "adamw_8bit", "adamw_bf16", "sgd"]
+Loss = Literal["unfused", "in_place", "chunked", "fused"]
 
 
 class Workload(Spec):
@@ -38,8 +40,48 @@ class Workload(Spec):
     weights_dtype: Dtype | None = Field(
         default=None, description="Format of the weights; None is the published one."
     )
-    kv_dtype: Dtype | None = Field(
-        default=None, description="Format of the KV cache; None is activation_dtype."
+    embedding_dtype: Dtype | None = Field(
+        default=None,
+        description="Format of embeddings and output head; None keeps them in 16 bits.",
+    )
+    kv_dtype: KvDtype | None = Field(
+        default=None,
+        description="Format of the KV cache; None is the checkpoint's, else activation_dtype.",
+    )
+    k_dtype: KvDtype | None = Field(
+        default=None, description="Format of cached keys, where it differs from kv_dtype."
+    )
+    v_dtype: KvDtype | None = Field(
+        default=None, description="Format of cached values, where it differs from kv_dtype."
+    )
+    cache_latents: bool = Field(
+        default=True,
+        strict=True,
+        description="Whether latent attention caches latents; false is an engine that caches the"
+        " heads they expand to.",
+    )
+    state_dtype: Dtype | None = Field(
+        default=None, description="Format of recurrent states; None is the model's or engine's."
+    )
+    draft_layers: Annotated[int, Field(ge=0, le=64)] = Field(
+        default=0,
+        description="Draft (multi-token prediction) layers that are loaded; engines leave them out"
+        " unless speculative decoding is on.",
+    )
+    shared_prefix: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether the cached tokens are the same in all sequences and stored once.",
+    )
+    flash_attention: bool = Field(
+        default=True, strict=True, description="Whether attention stores no scores."
+    )
+    chunk_tokens: Tokens | None = Field(
+        default=None,
+        description="Tokens of a prefill chunk, of all sequences together; None is the engine's.",
+    )
+    engine: str | None = Field(
+        default=None, description="Whose memory policy; None is the one data/engines names."
     )
     activation_dtype: Literal["bf16", "fp16", "fp32"] = Field(
         default="bf16", description="Format of activations, and of K and V on the wire."
@@ -49,8 +91,24 @@ class Workload(Spec):
         description="Which activations training rebuilds instead of keeping; FlashAttention stores"
         " no scores, so that selective keeps what none keeps.",
     )
-    optimizer: Literal["adamw", "sgd"] = Field(
-        default="adamw", description="adamw keeps an fp32 master copy and two fp32 moments."
+    optimizer: Optimizer = Field(
+        default="adamw",
+        description="adamw: fp32 gradients, master copy and moments; adamw_8bit: moments in 8 bits;"
+        " adamw_bf16: everything in 16 bits, no master copy; sgd: fp32 gradients and master copy.",
+    )
+    gradient_dtype: Literal["fp32", "bf16"] | None = Field(
+        default=None, description="Format of gradients; None is the optimizer recipe's."
+    )
+    loss: Loss = Field(
+        default="unfused",
+        description="unfused: 16-bit logits, fp32 copy and fp32 gradient; in_place: the gradient"
+        " overwrites the copy; chunked: unfused over loss_chunk_tokens; fused: no logits.",
+    )
+    loss_chunk_tokens: Tokens = Field(
+        default=1024, description="Tokens of a chunk of a chunked loss."
+    )
+    offload: tuple[Literal["activations", "optimizer"], ...] = Field(
+        default=(), description="What lies in host memory: layer inputs, optimizer states."
     )
 
     @model_validator(mode="after")
@@ -68,6 +126,8 @@ class Workload(Spec):
                 f"cached_len={cached} leaves no new token of seq_len={self.seq_len}"
                 f" (seq_len counts the cached tokens too)"
             )
+        if self.phase != "train" and self.offload:
+            raise ValueError("offload is for training (leave it out)")
         if cached + new != self.seq_len:
             raise ValueError(
                 f"cached_len={cached} + new_tokens={new} is not seq_len={self.seq_len}"

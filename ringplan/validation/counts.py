@@ -156,7 +156,7 @@ def flops(run: Run, ranks: Sequence[Rank], *, backward: bool = False) -> list[Co
     predicted = formula(
         batch_size=work.batch_size,
         pairs=pairs,
-        num_heads=kind.num_attention_heads,
+        num_heads=kind.query_heads,
         head_dim=kind.head_dim,
         v_head_dim=kind.v_head_dim,
     )

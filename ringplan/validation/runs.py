@@ -172,7 +172,7 @@ class Run:
 
     def _random(self, groups: int, head_dim: int, v_head_dim: int) -> Tensors:
         rng = np.random.default_rng(0)
-        work, heads = self.scenario.workload, self.kind.num_attention_heads
+        work, heads = self.scenario.workload, self.kind.query_heads
 
         def some(heads: int, width: int) -> Array:
             shape = (work.batch_size, heads, work.seq_len, width)

@@ -44,7 +44,7 @@ def scaled(scenario: Scenario, kind: LayerKind, seq_len: int | None = None) -> S
     """
     mesh, tp_size = scenario.mesh, scenario.mesh.tp_size
     heads, groups = (
-        -(-number // tp_size) for number in (kind.num_attention_heads, kind.num_key_value_heads)
+        -(-number // tp_size) for number in (kind.query_heads, kind.num_key_value_heads)
     )
     _bound(scenario, seq_len, heads)
     workload = _workload(scenario, seq_len)

@@ -60,8 +60,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "ulysses_size": 8,
     },
 }
-#: Numbers that name a part of the layout rather than measure it.
-LABELS = re.compile(r".*\.(ring_size|ulysses_size|stage|num_steps)")
+#: Numbers that name a part of the layout or count the tensor list: nothing computes them.
+LABELS = re.compile(r".*\.(ring_size|ulysses_size|stage|num_steps|num_(active_)?parameters)")
 GIVEN = re.compile(r"(argument|--|\S+\.(yaml|json) line \d+|default$)")
 FLAGS = ("--model", "llama-3.1-70b", "--hardware", "h100-sxm-80gb", "--seq-len", "1M")
 ARGUMENTS = ("estimate", *FLAGS, "--cp", "16", "--tp", "8")

@@ -108,6 +108,8 @@ def label(row: dict[str, Any]) -> str:
     """Name of a row, as dotted metrics write it in brackets."""
     if row.get("comm_type") == "a2a+p2p":
         return f"a2a+p2p:{row['ulysses_size']}"
+    if "stage" in row:
+        return str(row["stage"])
     return str(row.get("axis") or row.get("comm_type") or row["steps"])
 
 
@@ -441,7 +443,7 @@ def test_program_says_its_version() -> None:
     assert (ran.returncode, ran.stdout) == (0, f"ringplan {library.__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["", "estimate", "list", "show", "schema"])
+@pytest.mark.parametrize("command", ["", "estimate", "memory", "list", "show", "schema"])
 def test_help_goes_to_stdout(ringplan: Callable[..., Ran], command: str) -> None:
     ran = ringplan(*command.split(), "--help")
 

@@ -22,7 +22,7 @@ CODES = sorted([*feasibility.CODES, *(rule.__name__.upper() for rule in RULES)])
 FORMULAS = ["kv_block_bytes", "attention_flops", "min_block_tokens", "overlap_margin", "pass_time"]
 
 
-@pytest.mark.parametrize("shelf", ["models", "hardware", "schedules"])
+@pytest.mark.parametrize("shelf", ["models", "hardware", "schedules", "engines"])
 def test_list_names_everything_on_the_shelf(ringplan: Callable[..., Ran], shelf: str) -> None:
     ran = ringplan("list", shelf)
 
@@ -38,6 +38,8 @@ def test_list_names_everything_on_the_shelf(ringplan: Callable[..., Ran], shelf:
         ("models", r"deepseek-r1 +671\.0 B +61 +70\.3 kB +163,840"),
         ("hardware", r"h100-sxm-80gb +\S+ G?B +989 TFLOP/s +450 GB/s +50.0 GB/s +8"),
         ("schedules", r"ideal +The ring"),
+        ("engines", r"vllm +total +\d+ % +16 +8,192 +capped"),
+        ("engines", r"none +total +- +1 +- +capped"),
         ("checks", r"RP110 +The fullest rank does not fit"),
     ],
 )
@@ -94,6 +96,30 @@ def test_show_a_schedule(ringplan: Callable[..., Ran], name: str) -> None:
     assert ran.out.startswith(f"{name}: ")
     assert re.search(r"overlaps +(True|False)", ran.out)
     assert "source.title" in ran.out
+
+
+@pytest.mark.parametrize("name", library.names("engines"))
+def test_show_an_engine_with_the_source_of_each_field(
+    ringplan: Callable[..., Ran], name: str
+) -> None:
+    ran = ringplan("show", name, columns=200)
+
+    assert (ran.code, ran.err) == (0, "")
+    fields, sources = ran.out.split("\nsources")
+    assert re.search(r"(?m)^budget +\w+ +1 *$", fields)
+    cited = {int(n) for n in re.findall(r"(?m)^[a-z_]+ .*? (\d+) *$", fields)}
+    assert cited == {int(n) for n in re.findall(r"(?m)^(\d+) +\w+, ", sources)}
+
+
+def test_show_a_model_lists_the_caches_that_it_has(ringplan: Callable[..., Ran]) -> None:
+    """Windows, indexers and states are told where they are, and only there."""
+    windows, full = ringplan("show", "gpt-oss-120b").out, ringplan("show", "llama-3.1-8b").out
+
+    assert re.search(r"windows of a sequence, bf16 +4,718,592 B", windows)
+    assert re.search(r"of them, a token meets +5,711,982,912", windows)
+    assert "windows" not in full
+    assert "a token meets" not in full
+    assert "0 B" not in full
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -219,19 +219,26 @@ EXACT: list[tuple[Formula[Any], dict[str, Any], int]] = [
     ),
     (
         cache.kv_bytes,
-        {"dp_size": 2, "batch_size": 3, "seq_len": N, "per_token": 5, "constant": 7},
-        6 * (5 * N + 7),
+        {
+            "dp_size": 2,
+            "batch_size": 3,
+            "seq_len": N,
+            "shared_tokens": 1,
+            "per_token": 5,
+            "constant": 7,
+        },
+        2 * (5 * (3 * N - 2) + 21),
     ),
     (
         cache.rank_kv_bytes,
         {
-            "batch_size": 3,
             "layers": (2, 1),
-            "tokens": (N, 4),
-            "elements": (5, 6),
-            "element_bytes": 2,
+            "growing_tokens": (N, 4),
+            "ratios": (1, 4),
+            "window_tokens": (0, 7),
+            "rows": (5, 6),
         },
-        3 * (10 * N + 24) * 2,
+        10 * N + 48,
     ),
     (
         axes.tensor_parallel_bytes,

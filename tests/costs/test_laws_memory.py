@@ -37,21 +37,21 @@ def test_cache_is_what_each_layer_keeps_of_each_token(
         for token in range(seq_len)
         if not window or token >= seq_len - window
     )
+    rows = tuple(2 * width for width in elements)
     per_token = cache.kv_bytes_per_token(
         layers=layers,
-        elements=elements,
+        rows=rows,
         grows=tuple(int(not window) for window in windows),
-        element_bytes=2,
+        ratios=(1,) * len(rows),
     )
-    constant = cache.kv_constant_bytes(
-        layers=layers, elements=elements, windows=windows, seq_len=seq_len, element_bytes=2
-    )
+    constant = cache.kv_constant_bytes(layers=layers, rows=rows, windows=windows, seq_len=seq_len)
 
     assert (
         cache.kv_bytes(
             dp_size=replicas,
             batch_size=batch,
             seq_len=seq_len,
+            shared_tokens=0,
             per_token=per_token,
             constant=constant,
         )
@@ -66,15 +66,17 @@ def test_shards_of_the_cache_add_up_to_it(
     """Over replicas, context and tensor ranks, where heads can be dealt evenly."""
     seq_len = blocks * cp_size
     shape = {"head_dim": 192, "v_head_dim": 128}
-    whole = cache.cached_elements(num_kv_heads=heads * tp_size, **shape)
-    part = cache.cached_elements(
-        num_kv_heads=layout.kv_heads(num_key_value_heads=heads * tp_size, tp_size=tp_size), **shape
+    formats = {"k_bytes": 2, "v_bytes": 2, "alignment": 1}
+    whole = cache.cache_row_bytes(num_kv_heads=heads * tp_size, **shape, **formats)
+    part = cache.cache_row_bytes(
+        num_kv_heads=layout.kv_heads(num_key_value_heads=heads * tp_size, tp_size=tp_size),
+        **shape,
+        **formats,
     )
-    layer = cache.kv_layer_bytes(
-        dp_size=3, batch_size=2, seq_len=seq_len, elements=whole, element_bytes=2
-    )
+    layer = cache.kv_layer_bytes(dp_size=3, batch_size=2, seq_len=seq_len, row_bytes=whole)
+    held = cache.paged_tokens(batch_size=2, tokens=blocks, shared_tokens=0, page_tokens=1)
     rank = cache.rank_kv_bytes(
-        batch_size=2, layers=(1,), tokens=(blocks,), elements=(part,), element_bytes=2
+        layers=(1,), growing_tokens=(held,), ratios=(1,), window_tokens=(0,), rows=(part,)
     )
 
     assert 3 * rank * cp_size * tp_size == layer
@@ -85,14 +87,20 @@ def test_shards_of_the_cache_add_up_to_it(
 def test_rank_holds_its_tokens_of_every_layer(
     kinds: list[tuple[int, int, int]], batch: int, each: int
 ) -> None:
-    layers, elements, tokens = zip(*kinds, strict=True)
-    held = sum(width * here for count, width, here in kinds for _ in range(count))
+    """Growing tokens and those of windows alike; a compressed entry stands for several."""
+    layers, widths, tokens = zip(*kinds, strict=True)
+    held = sum(width * -(-batch * here // each) for n, width, here in kinds for _ in range(n))
+    windows = sum(width * here for n, width, here in kinds for _ in range(n))
 
     assert (
         cache.rank_kv_bytes(
-            batch_size=batch, layers=layers, tokens=tokens, elements=elements, element_bytes=each
+            layers=layers,
+            growing_tokens=tuple(batch * here for here in tokens),
+            ratios=(each,) * len(layers),
+            window_tokens=tokens,
+            rows=widths,
         )
-        == batch * held * each
+        == held + windows
     )
     assert memory.total_layers(layers=layers) == sum(layers)
 
@@ -155,8 +163,10 @@ def test_shards_of_the_training_state_add_up(shards: int, parameters: int, each:
     shard = memory.training_state_bytes(parameters=parameters, bytes_each=each, shards=shards)
     weights = memory.weights_bytes(
         quantized=parameters,
+        embedding=0,
         unquantized=0,
         quantized_bytes=each,
+        embedding_bytes=2,
         unquantized_bytes=2,
         shards=shards,
     )
@@ -165,14 +175,22 @@ def test_shards_of_the_training_state_add_up(shards: int, parameters: int, each:
     assert weights == shard
 
 
-@given(quantized=counts, rest=counts)
-def test_quantised_weights_keep_the_rest_in_sixteen_bits(quantized: int, rest: int) -> None:
-    assert (
-        memory.weights_bytes(
-            quantized=quantized, unquantized=rest, quantized_bytes=1, unquantized_bytes=2, shards=1
-        )
-        == quantized + 2 * rest
+@given(quantized=counts, words=counts, rest=counts, each=st.sampled_from([1, 2]))
+def test_quantised_weights_keep_the_rest_in_sixteen_bits(
+    quantized: int, words: int, rest: int, each: int
+) -> None:
+    """Embeddings are in a format of their own."""
+    made = memory.weights_bytes(
+        quantized=quantized,
+        embedding=words,
+        unquantized=rest,
+        quantized_bytes=memory.quantized_bytes(element_bytes=1, scale_bytes=0.25),
+        embedding_bytes=each,
+        unquantized_bytes=2,
+        shards=1,
     )
+
+    assert made == 1.25 * quantized + each * words + 2 * rest
 
 
 @given(
@@ -191,15 +209,17 @@ def test_ranks_hold_the_model_once_and_replicate_what_cannot_be_cut(
     dense = memory.dense_parameters(
         replicated=7,
         tensor=tensor * tp_size,
+        heads=3 * tp_size,
         kv=(heads * head, heads),
-        tp_size=tp_size,
+        tp_size=2 * tp_size,
+        attention_tp_size=tp_size,
         num_key_value_heads=(heads, heads),
     )
     experts = memory.expert_parameters(
         expert=expert * tp_size * ep_size, tp_size=tp_size, ep_size=ep_size
     )
 
-    assert dense == 7 + tensor + held * head + held
+    assert dense == 7 + tensor / 2 + 3 + held * head + held
     assert experts == expert
 
 
@@ -221,7 +241,7 @@ def test_logits_are_a_number_for_each_token_and_word(
 
 def decoder(**given: int) -> dict[str, int]:
     shape = {"batch_size": 1, "hidden_size": 64, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
-    rest = {"v_head_dim": 8, "intermediate_size": 96, "element_bytes": 2}
+    rest = {"v_head_dim": 8, "intermediate_size": 96, "mixer_width": 0, "element_bytes": 2}
     return {**shape, **rest, "tp_size": 1, "residual_shards": 1, **given}
 
 
@@ -378,17 +398,13 @@ def test_what_is_no_more_than_the_capacity_fits(total: int, capacity: int) -> No
     assert fit.fits(total=total, capacity=capacity) is (total <= capacity)
 
 
-@given(answer=counts, here=sizes, next_=sizes, capacity=sizes)
-def test_answers_without_proof_are_none(answer: int, here: int, next_: int, capacity: int) -> None:
-    """It fits, and one step further it does not; both bills are shown."""
-    proven = here <= capacity < next_
+@given(answer=counts, here=st.integers(-9, 9), next_=st.integers(-9, 9))
+def test_answers_without_proof_are_none(answer: int, here: int, next_: int) -> None:
+    """It fits, and one step further it does not; what is left is shown of both."""
+    proven = answer if next_ < 0 <= here else 0
 
-    assert fit.max_seq_len(
-        seq_len=answer, total_here=here, total_beyond=next_, capacity=capacity
-    ) == (answer if proven else 0)
-    assert fit.min_cp_size(
-        cp_size=answer, total_here=here, total_below=next_, capacity=capacity
-    ) == (answer if proven else 0)
+    assert fit.max_seq_len(seq_len=answer, headroom_here=here, headroom_beyond=next_) == proven
+    assert fit.min_cp_size(cp_size=answer, headroom_here=here, headroom_below=next_) == proven
 
 
 @given(

@@ -35,6 +35,9 @@ TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are w
 LINKS = "which link, how fast: a matter of the machine, not of a run"
 #: Formulas of these modules that no run can witness, and why.
 EXEMPT = {
+    "attention_ranks": TENSOR_PARALLEL,
+    "cache_replicas": TENSOR_PARALLEL,
+    "replica_sequences": TENSOR_PARALLEL,
     "achieved_bandwidth": LINKS,
     "achieved_rate": "a measured share of the peak",
     "fits_domain": LINKS,

@@ -6,10 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringplan.errors import SpecError
-from ringplan.io.hf.build import build
-from ringplan.io.hf.fields import Fields
-from ringplan.io.hf.precision import read_weights_dtype
+from ringplan.io.hf.build import build, complete
+from ringplan.io.hf.families import CLASSES, ENCODERS, FAMILIES, SUFFIXES, WRAPPERS
+from ringplan.io.hf.fields import Fields, Text
+from ringplan.io.hf.precision import read_precision
 from ringplan.io.hf.wrapper import language_model
+
+__all__ = ["FAMILIES", "ReadModel", "read_config"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,31 +21,6 @@ if TYPE_CHECKING:
     from ringplan.io.origins import Origin, Tree
     from ringplan.specs.model import ModelSpec
 
-#: How the tensors of a model_type are laid out: the reader and its module, imported when needed.
-#: Every number comes from the config.
-FAMILIES: Final = {
-    "deepseek_v2": "deepseek.read_deepseek_v2",
-    "deepseek_v3": "deepseek.read_deepseek_v3",
-    "gemma2": "gemma2.read_gemma2",
-    "glm4_moe_lite": "deepseek.read_deepseek_v3",
-    "gpt2": "gpt2.read_gpt2",
-    "gpt_bigcode": "gpt2.read_gpt_bigcode",
-    "gpt_oss": "gpt_oss.read_gpt_oss",
-    "kimi_k2": "deepseek.read_deepseek_v3",
-    "llama": "llama.read_llama",
-    "mimo": "llama.read_qwen2",
-    "mistral": "llama.read_mistral",
-    "mixtral": "moe.read_mixtral",
-    "qwen2": "llama.read_qwen2",
-    "qwen2_5_vl": "llama.read_qwen2",
-    "qwen2_5_vl_text": "llama.read_qwen2",
-    "qwen2_vl": "llama.read_qwen2",
-    "qwen2_vl_text": "llama.read_qwen2",
-    "qwen3": "llama.read_qwen3",
-    "qwen3_moe": "moe.read_qwen3_moe",
-    "qwen3_vl_moe_text": "moe.read_qwen3_moe",
-    "qwen3_vl_text": "llama.read_qwen3",
-}
 _USUAL: Final = "hidden_size, intermediate_size, num_attention_heads, num_hidden_layers, vocab_size"
 
 
@@ -84,42 +62,50 @@ def read_config(config: Tree, *, name: str, where: str = "") -> ReadModel:
         An encoder-decoder, an unknown family, or fields that are missing or wrong: all at once.
     """
     where = where or name
-    text = language_model(config)
-    fields = Fields(text, where if text is config else f"{where} text_config")
+    text, part = language_model(config)
+    fields = Fields(text, f"{where} {part}".rstrip())
     whole = Fields(config, where, fields.problems, keys=fields.keys)
-    if whole.flag("is_encoder_decoder", default=False):
-        raise SpecError(
-            f"{whole.place('is_encoder_decoder')}: is_encoder_decoder is true, but ringplan plans "
-            "decoders only",
-            hint="name the config of a decoder-only model",
-        )
-    family = _family(fields)
+    _refuse_encoders(whole, fields)
+    family = _family(fields, whole)
     decoder = _reader(family)(fields)
-    weights_dtype, origin = read_weights_dtype(fields)
-    not_counted = tuple(_not_counted(fields, wrapped=text is not config))
-    fields.stop(family)
+    precision = read_precision(fields)
+    fields.stop(family, complete=complete(decoder))
     spec, origins = build(
         decoder,
         name=name,
-        weights_dtype=weights_dtype,
-        dtype_origin=origin,
-        not_counted=not_counted,
+        precision=precision,
+        lacking=tuple(fields.lacking),
+        outside=tuple(_outside(fields, part)),
     )
     return ReadModel(spec, origins, frozenset(fields.keys))
 
 
-def _not_counted(fields: Fields, *, wrapped: bool) -> Iterator[str]:
-    """Name the parts of the checkpoint that a ModelSpec has no place for."""
-    if wrapped:
-        yield "what stands outside text_config, such as an image encoder"
-    drafts = fields.optional("num_nextn_predict_layers", least=0)
-    if drafts and drafts.value:
-        yield f"draft layers: num_nextn_predict_layers is {drafts.value}"
+def _outside(fields: Fields, part: str) -> Iterator[str]:
+    """Name the parts of the checkpoint that are not of the language model."""
+    if part:
+        yield f"what stands outside {part}, such as an image encoder"
+    elif fields.block("vision_config"):
+        yield "what vision_config describes, the image encoder"
 
 
-def _family(fields: Fields) -> str:
-    """Return the model_type, if its layout is known."""
+def _refuse_encoders(whole: Fields, fields: Fields) -> None:
+    if whole.flag("is_encoder_decoder", default=False):
+        raise _encoder_error(whole, "is_encoder_decoder is true")
     given = fields.text("model_type")
+    if given is not None and given.value in ENCODERS:
+        raise _encoder_error(fields, f"model_type '{given.value}' has an encoder", "model_type")
+
+
+def _encoder_error(fields: Fields, what: str, key: str = "is_encoder_decoder") -> SpecError:
+    return SpecError(
+        f"{fields.place(key)}: {what}, but ringplan plans decoders only",
+        hint="name the config of a decoder-only model",
+    )
+
+
+def _family(fields: Fields, whole: Fields) -> str:
+    """Return the model_type, or what class or wrapper say instead, if its layout is known."""
+    given = fields.text("model_type") or _class_family(fields) or _wrapped_family(whole)
     known = f"known are {', '.join(FAMILIES)}; most need {_USUAL}"
     if given is None:
         raise SpecError(
@@ -131,6 +117,26 @@ def _family(fields: Fields) -> str:
             f"{fields.place('model_type')}: unknown model_type '{given.value}'", hint=known
         )
     return given.value
+
+
+def _class_family(fields: Fields) -> Text | None:
+    """Tell the family by the class, as configs of TensorRT-LLM name it, or by the first of some."""
+    single = fields.config.values.get("architecture")
+    several = fields.config.values.get("architectures")
+    fields.keys.update(("architecture", "architectures"))
+    named = single or (several[0] if isinstance(several, list) and several else None)
+    name = str(named)
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    key = "architecture" if single else "architectures"
+    return Text(CLASSES[name], fields.origin(key)) if name in CLASSES else None
+
+
+def _wrapped_family(whole: Fields) -> Text | None:
+    given = whole.text("model_type")
+    if given is None or given.value not in WRAPPERS:
+        return None
+    return Text(WRAPPERS[given.value], given.origin)
 
 
 def _reader(family: str) -> Reader:

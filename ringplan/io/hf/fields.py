@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 10**9
 _FLAGS: Final = {"true": True, "false": False}
+#: The origin of a stand-in for a number that the config does not give.
+MISSING: Final = Origin("model", "missing")
 
 
 class Sourced(NamedTuple):
@@ -20,6 +22,11 @@ class Sourced(NamedTuple):
 
     value: int
     origin: Origin
+
+    @property
+    def known(self) -> bool:
+        """Whether the config gives it, or what it follows from."""
+        return self.origin is not MISSING
 
 
 class Text(NamedTuple):
@@ -35,7 +42,8 @@ class Fields:
     What a config says, field by field.
 
     What is wrong is noted rather than raised, and a stand-in returned, so that `stop` can say
-    all of it at once; whoever reads fields calls `stop` before using them.
+    all of it at once; whoever reads fields calls `stop` before using them. What is missing is
+    noted in `lacking`: caches may be known all the same.
 
     Attributes
     ----------
@@ -45,8 +53,10 @@ class Fields:
         The model, for messages about what has no line of its own.
     problems
         What was wrong so far, a line each.
+    lacking
+        Fields that are missing.
     needed
-        Fields that the family cannot do without.
+        Fields that the family needs for the whole bill.
     keys
         Every key that was asked for, whether the config has it or not.
     """
@@ -54,6 +64,7 @@ class Fields:
     config: Tree
     name: str
     problems: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
     needed: list[str] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
@@ -89,6 +100,13 @@ class Fields:
             self.wrong(key, "must be true or false")
         return bool(value)
 
+    def decisive(self, key: str) -> bool:
+        """Read true or false of which tensors depend, as models of the family differ in it."""
+        self.needed.append(key)
+        if self._first((key,)) is None:
+            self.missing(key)
+        return self.flag(key, default=False)
+
     def text(self, *keys: str) -> Text | None:
         """Read a word that may be absent."""
         key = self._first(keys)
@@ -109,6 +127,16 @@ class Fields:
             return None
         return tuple(str(item) for item in given)
 
+    def integers(self, key: str, *, least: int = 1, most: int = MOST) -> list[Sourced] | None:
+        """Read a list of whole numbers that may be absent."""
+        items = self.words(key)
+        if items is None:
+            return None
+        values = [whole_number(item) for item in items]
+        if any(value is None or not least <= value <= most for value in values):
+            self.wrong(key, f"must be a list of whole numbers from {least:,} to {most:,}")
+        return [Sourced(least if value is None else value, self.origin(key)) for value in values]
+
     def block(self, key: str) -> Fields | None:
         """Read a block of fields that may be absent; its problems are added to these."""
         if self._first((key,)) is None:
@@ -120,6 +148,8 @@ class Fields:
 
     def derived(self, value: int, rule: str, *inputs: Sourced) -> Sourced:
         """Return a number that follows from others, with the rule and their origins."""
+        if not all(each.known for each in inputs):
+            return Sourced(1, MISSING)
         if value > MOST:
             self.note(f"{self.name}: {rule} is {value:,}, but must be at most {MOST:,}")
         sources = " and ".join(str(each.origin) for each in inputs)
@@ -136,32 +166,55 @@ class Fields:
         known = self.config.origins.get(key)
         return known.where if known else self.name
 
+    def vital(self, key: str) -> None:
+        """Note that a field is missing without which even the caches are not known."""
+        self.needed.append(key)
+        self.note(f"{self.name}: {key} is missing")
+
     def wrong(self, key: str, cure: str) -> None:
         """Note that the value of a key is not what it must be."""
         self.note(f"{self.place(key)}: {key} is {_shown(self.config.values[key])}, but {cure}")
 
     def missing(self, key: str) -> Sourced:
-        """Note that a field is missing."""
-        self.note(f"{self.name}: {key} is missing")
-        return Sourced(1, Origin("model", self.name, key))
+        """Note that a field is missing, and return a stand-in."""
+        if key not in self.lacking:
+            self.lacking.append(key)
+        return Sourced(1, MISSING)
 
-    def conflict(self, problem: str) -> None:
-        """Note what is wrong between fields that are right one by one."""
-        if not self.problems:
+    def conflict(self, problem: str, *inputs: Sourced) -> None:
+        """Note what is wrong between fields that are right one by one, if they are known."""
+        if not self.problems and all(each.known for each in inputs):
             self.note(f"{self.name}: {problem}")
+
+    def count(self, key: str, items: int, layers: int) -> None:
+        """Note a list that has fewer items than there are layers."""
+        if items < layers:
+            self.conflict(f"{key} has {items} items for {layers} layers")
 
     def note(self, problem: str) -> None:
         """Note a problem, once: a field may be read in several places."""
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def stop(self, family: str) -> None:
-        """Raise what was noted; if a field is missing, with all that the family needs."""
-        if not self.problems:
+    def stop(self, family: str, *, complete: bool) -> None:
+        """
+        Raise what was noted.
+
+        Parameters
+        ----------
+        family
+            Whose fields these are.
+        complete
+            Whether enough is there to count the caches; if not, say what is missing, and all that
+            the family needs.
+        """
+        missing = [] if complete else [f"{self.name}: {key} is missing" for key in self.lacking]
+        if not self.problems and not missing:
             return
         needs = f"a {family} config needs {', '.join(dict.fromkeys(self.needed))}"
-        lacking = any(problem.endswith("is missing") for problem in self.problems)
-        raise SpecError("\n".join(self.problems), hint=needs if lacking else "")
+        told = [*self.problems, *missing]
+        lacking = any(problem.endswith("is missing") for problem in told)
+        raise SpecError("\n".join(dict.fromkeys(told)), hint=needs if lacking else "")
 
     def _first(self, keys: tuple[str, ...]) -> str | None:
         self.keys.update(keys)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.io.hf.parts import (
-    Decoder,
-    Heads,
-    Layer,
-    Mlp,
-    Trunk,
-    equal_share,
-    read_heads,
-    read_trunk,
-)
+from ringplan.io.hf.parts import Decoder, Heads, Layer, Mlp, Trunk, read_trunk
+from ringplan.io.hf.readings import equal_share, read_heads
 from ringplan.io.hf.tensors import linear, norm
 from ringplan.specs.model import Tensor
 
@@ -41,7 +33,7 @@ def read_gpt2(fields: Fields) -> Decoder:
 def read_gpt_bigcode(fields: Fields) -> Decoder:
     """Read GPT BigCode, which always says whether its queries share one K/V head."""
     if not fields.has("multi_query") and not fields.has("num_key_value_heads"):
-        fields.missing("multi_query")
+        fields.vital("multi_query")
     return read_gpt2(fields)
 
 
@@ -50,10 +42,10 @@ def _attention(hidden_size: int, heads: Heads) -> Tensors:
     width = heads.num_attention_heads.value * heads.head_dim.value
     kv_width = heads.num_key_value_heads.value * heads.head_dim.value
     return (
-        *linear("attn.c_attn.q", width, hidden_size, bias="tensor"),
+        *linear("attn.c_attn.q", width, hidden_size, "heads", bias="heads"),
         *linear("attn.c_attn.k", kv_width, hidden_size, "kv", bias="kv"),
         *linear("attn.c_attn.v", kv_width, hidden_size, "kv", bias="kv"),
-        *linear("attn.c_proj", hidden_size, width, bias="none"),
+        *linear("attn.c_proj", hidden_size, width, "heads", bias="none"),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.io.hf.experts import active_width, read_experts
-from ringplan.io.hf.parts import Decoder, Heads, Layer, Mlp, read_heads, read_trunk, read_windows
+from ringplan.io.hf.parts import Decoder, Heads, Layer, Mlp, read_trunk
+from ringplan.io.hf.readings import read_heads, read_windows
 from ringplan.io.hf.tensors import ends, layer_norms, projections, router
 from ringplan.specs.model import Tensor
 
@@ -31,7 +32,7 @@ def read_gpt_oss(fields: Fields) -> Decoder:
 def _attention(hidden_size: int, heads: Heads, *, bias: bool) -> Tensors:
     """Return attention, which the published quantisation leaves in 16 bits, and its sinks."""
     weights = projections(hidden_size, heads, qkv_bias=bias, out_bias=bias)
-    sinks = Tensor("self_attn.sinks", (heads.num_attention_heads.value,))
+    sinks = Tensor("self_attn.sinks", (heads.num_attention_heads.value,), "heads")
     return tuple(each._replace(quantized=False) for each in (*weights, sinks))
 
 

@@ -40,25 +40,58 @@ def layer_norms(hidden_size: int) -> Tensors:
 
 
 def projections(
-    hidden_size: int, heads: Heads, *, qkv_bias: bool = False, out_bias: bool = False
+    hidden_size: int,
+    heads: Heads,
+    *,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    gated: bool = False,
+    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    inside: str = "self_attn",
 ) -> Tensors:
-    """Return Q, K, V and output projection of grouped-query attention."""
-    width = heads.num_attention_heads.value * heads.head_dim.value
-    kv_width = heads.num_key_value_heads.value * heads.head_dim.value
+    """
+    Return Q, K, V and output projection of grouped-query attention.
+
+    Parameters
+    ----------
+    hidden_size, heads
+        Sizes.
+    qkv_bias, out_bias
+        Which projections have biases.
+    gated
+        Whether a gate for each element of the output comes with the queries.
+    names, inside
+        What a family calls the projections, and the module that they are in.
+    """
+    query, key, value, out = (f"{inside}.{name}" for name in names)
+    kv_heads, count = heads.num_key_value_heads.value, heads.num_attention_heads.value
+    width = count * heads.head_dim.value * (2 if gated else 1)
     kv_bias: Split | None = "kv" if qkv_bias else None
+    bias: Split | None = "heads" if qkv_bias else None
+    # summed over ranks first, so that every rank adds the whole bias of the output
+    whole: Split | None = "none" if out_bias else None
     return (
-        *linear("self_attn.q_proj", width, hidden_size, bias="tensor" if qkv_bias else None),
-        *linear("self_attn.k_proj", kv_width, hidden_size, "kv", bias=kv_bias),
-        *linear("self_attn.v_proj", kv_width, hidden_size, "kv", bias=kv_bias),
-        # summed over ranks first, so that every rank adds the whole bias
-        *linear("self_attn.o_proj", hidden_size, width, bias="none" if out_bias else None),
+        *linear(query, width, hidden_size, "heads", bias=bias),
+        *linear(key, kv_heads * heads.head_dim.value, hidden_size, "kv", bias=kv_bias),
+        *linear(value, kv_heads * heads.v_head_dim.value, hidden_size, "kv", bias=kv_bias),
+        *linear(out, hidden_size, count * heads.v_head_dim.value, "heads", bias=whole),
     )
 
 
-def query_key_norms(heads: Heads) -> Tensors:
+def query_key_norms(heads: Heads, names: tuple[str, str] = ("q_norm", "k_norm")) -> Tensors:
     """Return the norms of one query and one key head, which all heads share."""
     size = heads.head_dim.value
-    return norm("self_attn.q_norm", size) + norm("self_attn.k_norm", size)
+    return norm(f"self_attn.{names[0]}", size) + norm(f"self_attn.{names[1]}", size)
+
+
+def wide_query_key_norms(heads: Heads) -> Tensors:
+    """Return the norms of all query heads and of all key heads, an element each."""
+    query = heads.num_attention_heads.value * heads.head_dim.value
+    key = heads.num_key_value_heads.value * heads.head_dim.value
+    return (
+        *(each._replace(split="heads") for each in norm("self_attn.q_norm", query)),
+        *(each._replace(split="kv") for each in norm("self_attn.k_norm", key)),
+    )
 
 
 def gated_mlp(name: str, hidden_size: int, width: int, *, bias: bool = False) -> Tensors:
@@ -67,6 +100,17 @@ def gated_mlp(name: str, hidden_size: int, width: int, *, bias: bool = False) ->
         *linear(f"{name}.gate_proj", width, hidden_size, bias="tensor" if bias else None),
         *linear(f"{name}.up_proj", width, hidden_size, bias="tensor" if bias else None),
         *linear(f"{name}.down_proj", hidden_size, width, bias="none" if bias else None),
+    )
+
+
+def plain_mlp(
+    hidden_size: int, width: int, names: tuple[str, str] = ("up_proj", "down_proj"), *, bias: bool
+) -> Tensors:
+    """Return up and down projection of an MLP without a gate."""
+    up, down = (f"mlp.{name}" for name in names)
+    return (
+        *linear(up, width, hidden_size, bias="tensor" if bias else None),
+        *linear(down, hidden_size, width, bias="none" if bias else None),
     )
 
 
@@ -91,12 +135,13 @@ def gated_experts(
     )
 
 
-def ends(trunk: Trunk, *, tied: bool) -> Tensors:
+def ends(trunk: Trunk, *, tied: bool, norm_bias: bool = False) -> Tensors:
     """Return embeddings, final norm and, unless it is the embeddings again, the output head."""
+    last = norm("model.norm", trunk.hidden_size.value, bias=norm_bias)
     shape = (trunk.vocab_size.value, trunk.hidden_size.value)
     head = Tensor("lm_head.weight", shape, quantized=False, stage="last")
     return (
         Tensor("model.embed_tokens.weight", shape, quantized=False),
-        *(each._replace(stage="last") for each in norm("model.norm", trunk.hidden_size.value)),
+        *(each._replace(stage="last") for each in last),
         *(() if tied else (head,)),
     )

@@ -13,28 +13,40 @@ if TYPE_CHECKING:
 INHERITED: Final = (("tie_word_embeddings",), ("quantization_config",), ("torch_dtype", "dtype"))
 
 
-def language_model(config: Tree) -> Tree:
-    """
-    Return text_config, completed from the wrapper around it; a plain config as it is.
+#: Where wrappers keep the language model.
+PARTS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
-    A value of the wrapper that is not from the config's own file, but from ``--set`` or a
-    scenario, is meant for the language model and overrides what text_config says.
+
+def language_model(config: Tree) -> tuple[Tree, str]:
     """
-    if not isinstance(config.values.get("text_config"), dict):
-        return config
-    text = config.branch("text_config")
+    Return the language model's config and where it was: at the top of a plain config.
+
+    It is completed from the wrapper around it. A value of the wrapper that is not from the
+    config's own file, but from ``--set`` or a scenario, is meant for the language model and
+    overrides what that says.
+    """
+    part = next((key for key in PARTS if isinstance(config.values.get(key), dict)), "")
+    if not part:
+        return config, ""
+    text = _completed(config, part)
+    inner, deeper = language_model(text)
+    return inner, f"{part} {deeper}".rstrip()
+
+
+def _completed(config: Tree, part: str) -> Tree:
+    text = config.branch(part)
     lacking = {
         key
         for spellings in INHERITED
         if text.values.keys().isdisjoint(spellings)
         for key in spellings
     }
-    own = _file(config.origins.get("text_config", DEFAULT))
+    own = _file(config.origins.get(part, DEFAULT))
     for path, value in leaves(config.values):
         key = path.partition(".")[0]
         origin = config.origins.get(path, DEFAULT)
         foreign = origin != DEFAULT and _file(origin) != own
-        if key in lacking or (foreign and key != "text_config"):
+        if key in lacking or (foreign and key != part):
             text.put(path, value, origin)
     return text
 

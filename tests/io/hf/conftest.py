@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,12 +8,21 @@ import pytest
 
 from ringplan.io.documents import read_document
 from ringplan.io.hf import ReadModel, read_config
-from ringplan.io.origins import Origin
+from ringplan.io.origins import Origin, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringplan.specs.model import ModelSpec
+
 CONFIGS = Path(__file__).parents[2] / "data" / "hf_configs"
+
+
+@pytest.fixture
+def small() -> Callable[[str], ModelSpec]:
+    """Read a made-up config of those that are compared with transformers."""
+    configs = json.loads((CONFIGS / "expected" / "small_models.json").read_text())
+    return lambda name: read_config(Tree(configs[name]["config"], {}), name=name).spec
 
 
 @pytest.fixture

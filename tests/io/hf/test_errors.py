@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from ringplan.errors import SpecError
 from ringplan.io.hf import FAMILIES, read_config
 from ringplan.io.origins import Tree
+from ringplan.specs.model import ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from ringplan.io.hf import ReadModel
 
     Read = Callable[..., ReadModel]
+
+CONFIGS = Path(__file__).parents[2] / "data" / "hf_configs"
 
 
 def _complaint(read: Read, name: str, **changes: object) -> SpecError:
@@ -25,9 +31,9 @@ def _complaint(read: Read, name: str, **changes: object) -> SpecError:
 
 
 def test_an_unknown_family_is_refused_with_those_known(read: Read) -> None:
-    error = _complaint(read, "llama-3.1-8b", model_type="mamba")
+    error = _complaint(read, "llama-3.1-8b", model_type="rwkv")
 
-    assert error.message == "--set model.model_type=mamba: unknown model_type 'mamba'"
+    assert error.message == "--set model.model_type=rwkv: unknown model_type 'rwkv'"
     assert all(family in error.hint for family in FAMILIES)
     assert error.hint.endswith(
         "most need hidden_size, intermediate_size, num_attention_heads, num_hidden_layers, "
@@ -36,10 +42,31 @@ def test_an_unknown_family_is_refused_with_those_known(read: Read) -> None:
 
 
 def test_a_missing_family_is_not_guessed(read: Read) -> None:
-    error = _complaint(read, "llama-3.1-8b", without=("model_type",))
+    error = _complaint(read, "llama-3.1-8b", without=("model_type", "architectures"))
 
     assert error.message.startswith("llama-3.1-8b: model_type is missing")
-    assert "known are deepseek_v2, deepseek_v3, gemma2" in error.hint
+    assert "deepseek_v2, deepseek_v3, deepseek_v32" in error.hint
+
+
+def test_a_class_that_ringplan_does_not_know_is_not_guessed(read: Read) -> None:
+    changes = {"without": ("model_type",), "architectures": ["LlavaForCausalLM"]}
+
+    assert "model_type is missing" in _complaint(read, "llama-3.1-8b", **changes).message
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"architectures": ["LlamaForCausalLM"]},
+        {"architecture": "LlamaForCausalLM", "architectures": None},
+    ],
+)
+def test_the_class_names_the_family_if_model_type_does_not(
+    read: Read, named: dict[str, object]
+) -> None:
+    model = read("llama-3.1-8b", without=("model_type",), **named)
+
+    assert model.spec == read("llama-3.1-8b").spec
 
 
 def test_missing_fields_are_named_all_at_once_with_what_is_needed(read: Read) -> None:
@@ -54,7 +81,7 @@ def test_missing_fields_are_named_all_at_once_with_what_is_needed(read: Read) ->
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_empty_config_is_refused_whatever_its_family(family: str) -> None:
-    with pytest.raises(SpecError, match="nothing: hidden_size is missing"):
+    with pytest.raises(SpecError, match=r"nothing: (hidden_size|model_dim) is missing"):
         read_config(Tree({"model_type": family}, {}), name="nothing")
 
 
@@ -104,6 +131,19 @@ def test_an_encoder_decoder_is_refused(read: Read) -> None:
     )
 
 
+@pytest.mark.parametrize("family", ["t5", "bart", "whisper"])
+def test_a_family_with_an_encoder_is_refused_even_if_the_config_is_silent(
+    read: Read, family: str
+) -> None:
+    error = _complaint(read, "llama-3.1-8b", model_type=family)
+
+    assert error.message == (
+        f"--set model.model_type={family}: model_type '{family}' has an encoder, but ringplan "
+        "plans decoders only"
+    )
+    assert error.hint == "name the config of a decoder-only model"
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
@@ -129,6 +169,13 @@ def test_an_encoder_decoder_is_refused(read: Read) -> None:
         ("gemma-2-2b", {"sliding_window": None}, "sliding_window is missing"),
         ("deepseek-r1", {"without": ("q_lora_rank",)}, "q_lora_rank is missing"),
         ("santacoder", {"without": ("multi_query",)}, "multi_query is missing"),
+        ("deepseek-v4-pro", {"compress_ratios": [4]}, "compress_ratios has 1 items for 61 layers"),
+        ("deepseek-v4-pro", {"compress_ratios": ["x"]}, "must be a list of whole numbers from 0"),
+        ("glm-5.3", {"indexer_types": ["full"]}, "indexer_types has 1 items for 78 layers"),
+        ("openelm-270m", {"num_kv_heads": [3]}, "num_kv_heads has 1 items for 16 layers"),
+        ("nemotron-h-56b", {"hybrid_override_pattern": "M?"}, "hybrid_override_pattern has '?'"),
+        ("nemotron-h-56b", {"num_hidden_layers": 119}, "has 118 items for 119 layers"),
+        ("llama-4-scout", {"no_rope_layers": [1]}, "no_rope_layers has 1 items for 48 layers"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(
@@ -139,3 +186,19 @@ def test_fields_that_do_not_go_together_are_refused(
 
 def test_fields_that_ringplan_does_not_know_are_ignored(read: Read) -> None:
     assert read("qwen3-8b", rope_scaling={"factor": 4}, extra=[1]).spec == read("qwen3-8b").spec
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+def test_whatever_stands_in_a_field_a_config_is_read_or_refused(path: Path) -> None:
+    config = json.loads(path.read_text())
+    blocks = [config, *(block for block in config.values() if isinstance(block, dict))]
+    for part, key in [(block, key) for block in blocks for key in block]:
+        given = part[key]
+        for odd in (None, -1, "x", [], {}, 10**12, ["a"], [1, 2], {"a": 1}):
+            part[key] = odd
+            with contextlib.suppress(SpecError):
+                spec = read_config(Tree(config, {}), name="odd").spec
+                assert ModelSpec.model_validate(spec.model_dump()) == spec
+                assert len(spec.pattern) == spec.num_hidden_layers
+                assert bool(spec.unknown) == (spec.tensors == ())
+        part[key] = given

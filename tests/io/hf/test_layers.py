@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ringplan.io.documents import read_document
+from ringplan.io.hf import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from ringplan.specs.model import LayerKind
 
     Read = Callable[..., ReadModel]
+
+CONFIGS = Path(__file__).parents[2] / "data" / "hf_configs"
 
 #: Bytes that a token leaves in the caches of all layers, 16 bits an element.
 CACHED = {
@@ -95,6 +101,53 @@ def test_qwen_uses_its_window_only_when_told(read: Read) -> None:
     assert used.pattern == (0,) * 30 + (1,) * 6
 
 
+def test_three_layers_of_four_of_llama_4_see_a_chunk(read: Read) -> None:
+    spec = read("llama-4-scout").spec
+
+    assert [kind.window for kind in spec.kinds] == [8192, None]
+    assert spec.pattern == (0, 0, 0, 1) * 12
+    assert read("llama-4-scout", no_rope_layers=[1, 0] * 24).spec.pattern == (0, 1) * 24
+    assert [k.window for k in read("llama-4-scout", attention_chunk_size=None).spec.kinds] == [None]
+
+
+def test_every_other_layer_of_llama_4_can_have_experts(read: Read) -> None:
+    spec = read("llama-4-scout", interleave_moe_layer_step=2).spec
+    widths = [spec.kinds[kind].active_intermediate_size for kind in spec.pattern]
+
+    assert widths == [16_384, 2 * 8192] * 24
+    assert [spec.kinds[kind].num_experts_per_tok for kind in spec.pattern] == [0, 1] * 24
+    listed = read("llama-4-scout", moe_layers=list(range(1, 48, 2))).spec
+    assert listed == spec
+
+
+def test_one_layer_of_six_of_gemma_3_sees_everything(read: Read) -> None:
+    spec = read("gemma-3-27b", without=("sliding_window_pattern",)).spec
+
+    assert [kind.window for kind in spec.kinds] == [1024, None]
+    assert spec.pattern == ((0,) * 5 + (1,)) * 10 + (0, 0)
+    assert read("gemma-3-27b", sliding_window_pattern=2).spec.pattern == (0, 1) * 31
+
+
+def test_phi_3_has_its_window_in_every_layer(read: Read) -> None:
+    assert [kind.window for kind in read("phi-3-mini").spec.kinds] == [2047]
+    assert [kind.window for kind in read("phi-4").spec.kinds] == [None]
+
+
+def test_heads_of_openelm_grow_from_layer_to_layer(read: Read) -> None:
+    kinds = read("openelm-270m").spec.kinds
+
+    assert [kind.num_key_value_heads for kind in kinds] == [3, 4, 5]
+    assert [kind.num_attention_heads for kind in kinds] == [12, 16, 20]
+
+
+@pytest.mark.parametrize(("name", "given"), [("glm-5.2", 192), ("glm-4.7-flash", 64)])
+def test_latent_attention_does_not_mean_head_dim(read: Read, name: str, given: int) -> None:
+    spec = read(name, head_dim=given + 1).spec
+
+    assert spec == read(name, head_dim=given).spec
+    assert (spec.kinds[0].head_dim, spec.kinds[0].latent_dim) == (256, 576)
+
+
 def test_fewer_layers_keep_the_start_of_the_pattern(read: Read) -> None:
     assert read("gpt-oss-120b", num_hidden_layers=3).spec.pattern == (0, 1, 0)
 
@@ -124,21 +177,20 @@ def test_gpt2_is_read_by_its_own_names(read: Read) -> None:
     assert kind.active_intermediate_size == 4 * 768
 
 
-def test_the_name_of_a_model_changes_nothing_else(read: Read) -> None:
-    for name in CACHED:
-        model = read(name)
-        renamed = _renamed(name)
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_name_of_a_model_changes_nothing_else(path: Path) -> None:
+    model = read_config(read_document(path), name=path.stem)
+    renamed = read_config(read_document(path), name="my-model")
 
-        assert renamed.spec.name == "my-model"
-        assert renamed.spec.model_copy(update={"name": name}) == model.spec
-        assert renamed.keys == model.keys
+    assert renamed.spec.name == "my-model"
+    assert renamed.spec.model_copy(update={"name": path.stem}) == model.spec
+    assert renamed.keys == model.keys
 
 
-def _renamed(name: str) -> ReadModel:
-    from pathlib import Path
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+def test_fields_that_no_reader_knows_change_nothing(path: Path) -> None:
+    config, more = read_document(path), read_document(path)
+    for key in ("rope_scaling", "some_new_field", "n_embedding_heads"):
+        more.values[key] = {"factor": 4}
 
-    from ringplan.io.documents import read_document
-    from ringplan.io.hf import read_config
-
-    path = Path(__file__).parents[2] / "data" / "hf_configs" / f"{name}.json"
-    return read_config(read_document(path), name="my-model")
+    assert read_config(more, name="x").spec == read_config(config, name="x").spec

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from ringplan.errors import SpecError
 from ringplan.io.hf import read_config
 from ringplan.io.origins import Origin, Tree
 
@@ -23,14 +26,31 @@ def test_a_number_names_file_line_and_key(read: Read) -> None:
     assert origins["hidden_size"].source == "n_embd"
 
 
+WHOLE = (
+    "llama-3.1-8b",
+    "deepseek-r1",
+    "deepseek-v3.2",
+    "deepseek-v4-pro",
+    "falcon-7b",
+    "gemma-2-2b",
+    "gpt-oss-120b",
+    "granite-4.0-h-small",
+    "llama-4-scout",
+    "nemotron-h-56b",
+    "qwen3-next-80b-a3b",
+    "santacoder",
+    "step-3.7-flash",
+)
+
+
 def test_every_number_has_an_origin(read: Read) -> None:
-    for name in ("llama-3.1-8b", "deepseek-r1", "gpt-oss-120b", "gemma-2-2b", "santacoder"):
+    for name in WHOLE:
         model = read(name)
         numbers = {
             f"kinds.{index}.{field}"
             for index, kind in enumerate(model.spec.kinds)
             for field, value in kind
-            if value
+            if value and field != "caches"
         }
         numbers |= {"hidden_size", "vocab_size", "num_hidden_layers", "weights_dtype"}
 
@@ -57,6 +77,20 @@ def test_gemma_2_has_its_class_default_for_a_head_size(read: Read) -> None:
 
     assert model.spec.kinds[0].head_dim == 256
     assert "default of the class" in model.origins["kinds.0.head_dim"].where
+
+
+def test_nemotron_h_has_its_class_default_for_a_head_size(read: Read) -> None:
+    model = read("nemotron-nano-9b-v2", without=("head_dim",))
+    attention = next(i for i, kind in enumerate(model.spec.kinds) if kind.query_heads)
+
+    assert model.spec.kinds[attention].head_dim == 128  # not 4480 / 40
+    assert "default of the class" in model.origins[f"kinds.{attention}.head_dim"].where
+
+
+def test_llama_4_shares_the_hidden_size_only_if_its_head_size_is_null(read: Read) -> None:
+    assert read("llama-4-scout", head_dim=None).spec.kinds[0].head_dim == 5120 // 40
+    with pytest.raises(SpecError, match="head_dim is missing"):
+        read("llama-4-scout", without=("head_dim",))
 
 
 def test_heads_that_are_absent_are_derived(read: Read) -> None:

@@ -14,7 +14,21 @@ if TYPE_CHECKING:
 
     Read = Callable[..., ReadModel]
 
-NAMES = ("llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "gemma-2-27b", "gpt2")
+NAMES = (
+    "llama-3.1-8b",
+    "mixtral-8x7b",
+    "deepseek-r1",
+    "deepseek-v3.2",
+    "falcon-7b",
+    "glm-4.5",
+    "gpt-oss-120b",
+    "gemma-2-27b",
+    "gpt2",
+    "granite-4.0-h-small",
+    "llama-4-scout",
+    "nemotron-nano-9b-v2",
+    "qwen3-next-80b-a3b",
+)
 
 
 def _tensors(model: ReadModel) -> dict[str, Tensor]:
@@ -28,10 +42,10 @@ def test_llama_is_shared_as_tensor_parallelism_cuts_it(read: Read) -> None:
         "model.embed_tokens.weight": "tensor",
         "model.norm.weight": "none",
         "lm_head.weight": "tensor",
-        "self_attn.q_proj.weight": "tensor",
+        "self_attn.q_proj.weight": "heads",
         "self_attn.k_proj.weight": "kv",
         "self_attn.v_proj.weight": "kv",
-        "self_attn.o_proj.weight": "tensor",
+        "self_attn.o_proj.weight": "heads",
         "input_layernorm.weight": "none",
         "post_attention_layernorm.weight": "none",
         "mlp.gate_proj.weight": "tensor",
@@ -46,6 +60,35 @@ def test_latents_are_whole_on_every_rank(read: Read) -> None:
 
     assert {"self_attn.q_a_proj.weight", "self_attn.kv_a_proj_with_mqa.weight"} <= whole
     assert {"self_attn.q_b_proj.weight", "self_attn.kv_b_proj.weight"}.isdisjoint(whole)
+
+
+def test_every_rank_has_the_whole_indexer(read: Read) -> None:
+    indexer = [
+        tensor
+        for name, tensor in _tensors(read("deepseek-v3.2")).items()
+        if name.startswith("self_attn.indexer")
+    ]
+
+    assert {tensor.split for tensor in indexer} == {"none"}
+    assert sum(tensor.parameters for tensor in indexer) == (
+        64 * 128 * 1536 + 128 * 7168 + 2 * 128 + 64 * 7168
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [("qwen3-next-80b-a3b", "linear_attn"), ("nemotron-h-56b", "mixer"), ("gpt2", "attn")],
+)
+def test_heads_share_out_what_mixes_tokens(read: Read, name: str, inside: str) -> None:
+    matrices = [
+        tensor.split
+        for key, tensor in _tensors(read(name)).items()
+        if key.startswith(f"{inside}.") and len(tensor.shape) > 1 and "_proj" in key
+    ]
+
+    assert matrices
+    assert {*matrices} <= {"heads", "kv", "tensor"}
+    assert "heads" in matrices
 
 
 def test_experts_are_a_leading_dimension(read: Read) -> None:

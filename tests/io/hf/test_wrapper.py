@@ -64,3 +64,33 @@ def test_a_language_model_without_model_type_is_named() -> None:
 
     with pytest.raises(SpecError, match="wrapped text_config: model_type is missing"):
         read_config(wrapper, name="wrapped")
+
+
+@pytest.mark.parametrize("part", ["llm_config", "language_config"])
+def test_other_names_of_the_language_model_are_known(part: str) -> None:
+    inner = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100}
+    wrapper = Tree({"model_type": "some_vl", part: {**inner, "n_positions": 16}}, {})
+    spec = read_config(wrapper, name="wrapped").spec
+
+    assert spec.hidden_size == 64
+    assert spec.not_counted == (f"what stands outside {part}, such as an image encoder",)
+
+
+def test_a_wrapper_can_have_a_wrapper_inside() -> None:
+    text = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100}
+    nested = Tree({"thinker_config": {"text_config": {**text, "n_positions": 16}}}, {})
+
+    assert read_config(nested, name="omni").spec.hidden_size == 64
+
+
+def test_a_known_wrapper_names_the_family_of_a_language_model_that_does_not(read: Read) -> None:
+    model = read("gemma-4-31b")
+
+    assert model.spec.num_hidden_layers == 60
+
+
+def test_an_image_encoder_beside_a_flat_config_is_named(read: Read) -> None:
+    flat = read("kimi-k2", model_type="kimi_k25", vision_config={"vt_num_hidden_layers": 27})
+
+    assert flat.spec.not_counted == ("what vision_config describes, the image encoder",)
+    assert flat.spec.num_parameters == read("kimi-k2").spec.num_parameters

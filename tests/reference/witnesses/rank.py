@@ -209,8 +209,7 @@ def _(data: st.DataObject) -> Claim:
             "dp_size": 1,
             "batch_size": small.batch,
             "seq_len": small.seq_len,
-            "elements": small.kv_heads * (small.head_dim + small.v_head_dim),
-            "element_bytes": small.element_bytes,
+            "row_bytes": small.kv_heads * (small.head_dim + small.v_head_dim) * small.element_bytes,
         },
         sum(array.nbytes for array in whole),
     )

@@ -1,0 +1,148 @@
+"""Activations, scores and logits on one rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringplan.costs import memory
+from ringplan.estimation.numbers import plain
+from ringplan.specs.recipes import LOGITS
+
+if TYPE_CHECKING:
+    from ringplan.costs.numeric import Number
+    from ringplan.estimation.numbers import Kind, Numbers, Stage
+    from ringplan.specs.scenario import Scenario
+
+
+def at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
+    """Sequences, and tokens of each, that one rank computes at once."""
+    given, engine = scenario.workload.chunk_tokens, scenario.engine.chunk_tokens
+    if x.phase == "train" or not (given or engine):
+        return x.batch_size, x.tokens.rank
+    chunk = (
+        x.leaf("workload.chunk_tokens", given) if given else x.leaf("engine.chunk_tokens", engine)
+    )
+    one = x.leaf.derived("batch_size", 1, "the chunk has the tokens of all sequences")
+    tokens = memory.chunked_tokens(
+        batch_size=x.batch_size,
+        # a decoding engine prefills beside: its chunks come from whole contexts
+        tokens=x.tokens.block if x.phase == "decode" else x.tokens.rank,
+        chunk_tokens=chunk,
+        cp_size=x.cp_size,
+    )
+    return one, tokens
+
+
+def activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
+    """Working set of the widest layer and, in training, what is kept of all of them."""
+    kinds = [i for i, count in enumerate(stage.layers) if plain(count)] or [0]
+    batch_size, tokens = at_once(x, scenario)
+    shared = scenario.mesh.sequence_parallel
+    residual = x.leaf.derived(
+        "residual_shards", x.sizes["tp"] if shared else 1, f"mesh.sequence_parallel={shared}"
+    )
+
+    def of_layer(kind: Kind) -> dict[str, Number]:
+        return {
+            "batch_size": batch_size,
+            "hidden_size": x.hidden_size,
+            "num_heads": kind.rank_heads,
+            "num_kv_heads": kind.rank_kv_heads,
+            "head_dim": kind.head_dim,
+            "v_head_dim": kind.v_head_dim,
+            "intermediate_size": kind.active_intermediate_size,
+            "mixer_width": kind.mixer_width,
+            "tp_size": x.tp_size,
+            "residual_shards": residual,
+            "element_bytes": x.activation_bytes,
+        }
+
+    widest = max(
+        (memory.working_set_bytes(query_tokens=tokens, **of_layer(x.kinds[i])) for i in kinds),
+        key=plain,
+    )
+    if x.phase != "train":
+        return widest
+    flying = memory.micro_batches_in_flight(
+        num_micro_batches=x.leaf("workload.num_micro_batches", scenario.workload.num_micro_batches),
+        pp_size=x.pp_size,
+        stage=x.leaf.derived("stage", stage.number, "stages are numbered from 0"),
+    )
+
+    def kept(i: int, layers: Number) -> Number:
+        return memory.kept_activation_bytes(layers=layers, tokens=tokens, **of_layer(x.kinds[i]))
+
+    if scenario.workload.recompute != "full":
+        every = memory.total_bytes(parts=tuple(kept(i, stage.layers[i]) for i in kinds))
+        return memory.total_bytes(parts=(widest, memory.in_flight(kept=every, passes=flying)))
+    one = x.leaf.derived("layers", 1, "the layer that is recomputed")
+    rebuilt = max((kept(i, one) for i in kinds), key=plain)
+    boundaries = _boundaries(x, scenario, stage, residual)
+    return memory.total_bytes(
+        parts=(widest, rebuilt, memory.in_flight(kept=boundaries, passes=flying))
+    )
+
+
+def _boundaries(x: Numbers, scenario: Scenario, stage: Stage, residual: Number) -> Number:
+    """Bytes of the layer inputs that full recompute keeps on the device."""
+    layers = memory.total_layers(layers=stage.layers)
+    if "activations" in scenario.workload.offload:
+        layers = x.leaf.derived(
+            "layers",
+            min(2, plain(layers)),
+            "offloaded to the host, but for the one in use and the next",
+        )
+    return memory.boundary_bytes(
+        layers=layers,
+        batch_size=x.batch_size,
+        tokens=x.tokens.rank,
+        hidden_size=x.hidden_size,
+        residual_shards=residual,
+        element_bytes=x.activation_bytes,
+    )
+
+
+def scores(x: Numbers, scenario: Scenario) -> Number:
+    """Bytes of the scores that attention stores without FlashAttention."""
+    if scenario.workload.flash_attention:
+        return x.leaf.derived("score_bytes", 0, "FlashAttention stores no scores")
+    batch_size, tokens = at_once(x, scenario)
+    return memory.scores_bytes(
+        batch_size=batch_size,
+        num_heads=x.kinds[x.widest].rank_heads,
+        query_tokens=tokens,
+        block_tokens=x.tokens.block,
+        accumulator_bytes=x.accumulator_bytes,
+    )
+
+
+def logits(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
+    """Bytes of the logits on a stage."""
+    work, rows = scenario.workload, scenario.engine.logit_rows
+    if not stage.last:
+        return x.leaf.derived("logits_bytes", 0, "only the last pipeline stage has logits")
+    batch_size, scored = x.batch_size, x.tokens.rank
+    bytes_each = x.leaf.derived("bytes_each", 4, f"{x.phase}: fp32")
+    if x.phase == "train":
+        size, why = LOGITS[work.loss]
+        bytes_each = x.leaf.derived("bytes_each", size, f"{work.loss}: {why}")
+        if work.loss == "chunked":
+            batch_size = x.leaf.derived("batch_size", 1, "a chunk has tokens of any sequence")
+            scored = memory.chunked_tokens(
+                batch_size=x.batch_size,
+                tokens=x.tokens.rank,
+                chunk_tokens=x.leaf("workload.loss_chunk_tokens", work.loss_chunk_tokens),
+                cp_size=x.leaf.derived("cp_size", 1, "each rank has chunks of its own"),
+            )
+    elif rows:
+        batch_size = x.leaf.derived("batch_size", 1, "the engine's rows are of all sequences")
+        scored = x.leaf("engine.logit_rows", rows)
+    elif x.phase == "prefill":
+        scored = x.leaf.derived("tokens", 1, "only the last token")
+    return memory.logits_bytes(
+        batch_size=batch_size,
+        tokens=scored,
+        vocab_size=x.vocab_size,
+        tp_size=x.tp_size,
+        bytes_each=bytes_each,
+    )

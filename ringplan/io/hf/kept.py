@@ -1,0 +1,93 @@
+"""Which tensors a quantisation leaves in 16 bits, by the patterns that a config lists."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ringplan.io.hf.fields import Fields
+
+#: Where methods list what they leave alone.
+KEYS: Final = (
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+)
+#: How checkpoints name a layer; expressions are tried on each.
+_PREFIXES: Final = (
+    "model.layers.",
+    "model.language_model.layers.",
+    "language_model.model.layers.",
+    "backbone.layers.",
+    "transformer.h.",
+)
+#: A layer of the language model, and what is in it.
+_NUMBERED: Final = re.compile(
+    r"(?:(?:model|language_model|text_model|thinker|backbone|transformer|decoder|encoder)\.)*"
+    r"(?:layers|h|blocks)\.(\d+|\*)(?:\.(.*))?"
+)
+_PARAMETER: Final = re.compile(r"\.(?:weight|bias)$")
+
+
+class Kept(NamedTuple):
+    """
+    Patterns of module names.
+
+    Attributes
+    ----------
+    ignored
+        What is not quantised.
+    targets
+        What alone is; empty for all that is not ignored.
+    """
+
+    ignored: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    def keeps(self, index: int, tensor: str) -> bool:
+        """Whether a tensor of a layer stays in 16 bits."""
+        module = _PARAMETER.sub("", tensor)
+        if any(_matches(pattern, index, module) for pattern in self.ignored):
+            return True
+        return bool(self.targets) and not any(
+            _matches(pattern, index, module) for pattern in self.targets
+        )
+
+
+def read_kept(fields: Fields) -> Kept:
+    """Read what a quantisation leaves alone, under any method's name for it."""
+    listed = [fields.words(key) or () for key in KEYS]
+    return Kept(tuple(pattern for each in listed for pattern in each))
+
+
+def _matches(pattern: str, index: int, module: str) -> bool:
+    """
+    Whether a pattern is of a module of one layer.
+
+    Patterns are expressions after ``re:``, names with ``*``, or names of modules or what is in
+    them.
+
+    >>> _matches("model.layers.*.self_attn", 3, "self_attn.q_proj")
+    True
+    >>> _matches("re:.*gate$", 3, "mlp.gate"), _matches("re:.*gate$", 3, "mlp.gate_proj")
+    (True, False)
+    """
+    if pattern.startswith("re:"):
+        expression = pattern.removeprefix("re:")
+        return any(re.match(expression, f"{prefix}{index}.{module}") for prefix in _PREFIXES)
+    numbered = _NUMBERED.fullmatch(pattern)
+    if numbered:
+        number, inside = numbered.groups()
+        return number in ("*", str(index)) and (not inside or _within(inside, module))
+    if "*" in pattern:
+        return any(_within(pattern, f"{prefix}{index}.{module}") for prefix in _PREFIXES)
+    return f".{pattern.strip('.')}." in f".{module}."
+
+
+def _within(pattern: str, name: str) -> bool:
+    """Whether a name, or a module that it is in, has the pattern."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern.rstrip('.')}.*")

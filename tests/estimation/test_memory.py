@@ -1,0 +1,344 @@
+"""The memory bill: caches, engines, stages and training, against arithmetic by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringplan.api import load
+from ringplan.estimation.core import estimate
+from ringplan.estimation.growth import memory_report
+from ringplan.estimation.numbers import stage_slices
+from ringplan.remedies import remedies, smallest_mesh
+
+if TYPE_CHECKING:
+    from ringplan.estimation.results import Memory
+
+GIB = 2**30
+LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "hardware": "h100-sxm-80gb", "seq_len": "128K"}
+LLAMA_70B = {**LLAMA, "model": "llama-3.1-70b"}
+R1: dict[str, Any] = {**LLAMA, "model": "deepseek-r1", "hardware": "h200-sxm-141gb"}
+GPT_OSS = {**LLAMA, "model": "gpt-oss-120b"}
+TRAIN = {**LLAMA, "phase": "train", "cp_size": 8, "zero_stage": 3}
+
+
+def bill(asked: dict[str, Any], *, set: dict[str, Any] | None = None, **more: Any) -> Memory:  # noqa: A002
+    """Ask for the memory of a scenario with some fields changed."""
+    both = {**asked.get("set", {}), **(set or {})}
+    return estimate(load(**{**asked, **more, "set": both}).scenario).memory
+
+
+# Caches
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block"),
+    [
+        ("bf16", 64),
+        ("fp8", 32),
+        ("int4", 16),
+        ("q8_0", 34),
+        ("q5_1", 24),
+        ("q5_0", 22),
+        ("q4_1", 20),
+        ("q4_0", 18),
+        ("iq4_nl", 18),
+    ],
+)
+def test_a_block_of_32_elements_has_its_bytes_and_its_scales(dtype: str, block: int) -> None:
+    assert bill(LLAMA, kv_dtype=dtype).kv_bytes_per_token == 32 * 8 * 256 / 32 * block
+
+
+def test_keys_and_values_may_differ() -> None:
+    both = bill(LLAMA, k_dtype="q8_0", v_dtype="q4_0").kv_bytes_per_token
+    assert both == 32 * 8 * 128 * (34 + 18) / 32
+
+
+def test_a_latent_with_scales_and_a_wide_rotary_key_has_656_bytes() -> None:
+    """512 in fp8, an fp32 scale for each 128, 64 in bf16 (vLLM and FlashMLA, fp8_ds_mla)."""
+    assert bill(R1, tp_size=8, kv_dtype="fp8_ds_mla").kv_bytes_per_token == 61 * 656
+
+
+def test_rows_are_padded() -> None:
+    """1,152 bytes of a latent to a multiple of 256."""
+    padded = bill(R1, tp_size=8, set={"engine.row_alignment": 256})
+    assert padded.kv_bytes_per_token == 61 * 1280
+
+
+@pytest.mark.parametrize("tp_size", [1, 2, 8, 32])
+def test_a_latent_is_whole_on_every_rank(tp_size: int) -> None:
+    rank = bill(R1, tp_size=tp_size).rank
+    assert rank.kv_bytes == 131_072 * 61 * 576 * 2
+
+
+@pytest.mark.parametrize(("tp_size", "heads"), [(1, 8), (4, 2), (8, 1), (16, 1), (64, 1)])
+def test_a_head_is_copied_where_there_are_fewer_than_ranks(tp_size: int, heads: int) -> None:
+    rank = bill(LLAMA_70B, tp_size=tp_size, pp_size=8).rank
+    assert rank.kv_bytes == 10 * heads * 256 * 2 * 131_072
+
+
+def test_copies_of_a_head_share_its_tokens_under_decode_context_parallelism() -> None:
+    alone = bill(LLAMA_70B, tp_size=32).rank.kv_bytes
+    assert bill(LLAMA_70B, tp_size=32, dcp_size=4).rank.kv_bytes * 4 == alone
+    latent = bill(R1, tp_size=8).rank.kv_bytes
+    assert bill(R1, tp_size=8, dcp_size=8).rank.kv_bytes * 8 == latent
+
+
+def test_data_parallel_attention_deals_sequences_and_copies_attention() -> None:
+    """Latents of 16 sequences on 8 ranks: two each instead of all."""
+    asked = {**R1, "tp_size": 8, "batch_size": 16, "phase": "decode"}
+    cut, dealt = bill(asked), bill(asked, attention_dp_size=8)
+    assert dealt.rank.kv_bytes * 8 == cut.rank.kv_bytes
+    # q_b, kv_b and o, in 8 bits with their scales, of 61 layers are whole
+    attention = 128 * 192 * 1536 + 128 * 256 * 512 + 7168 * 128 * 128
+    more = dealt.rank.weights_bytes - cut.rank.weights_bytes
+    assert more == pytest.approx(61 * attention * 7 / 8 * (1 + 4 / 128**2), rel=1e-12)
+    assert dealt.kv_tokens is not None
+    assert dealt.kv_tokens > 6 * cut.kv_tokens
+
+
+@given(seq_len=st.integers(1, 10**6), page=st.sampled_from([1, 16, 64, 256]))
+@settings(max_examples=25, deadline=None)
+def test_a_sequence_fills_whole_pages(seq_len: int, page: int) -> None:
+    rank = bill(LLAMA, seq_len=seq_len, batch_size=3, set={"engine.page_tokens": page}).rank
+    assert rank.kv_bytes == 3 * math.ceil(seq_len / page) * page * 131_072
+
+
+def test_llama_cpp_pads_cells_once_and_windows_lie_beside_a_micro_batch() -> None:
+    """gpt-oss: 18 layers in full, 18 of 128 tokens; 4 sequences: 4 x 128 + 512 is 1,024 cells."""
+    rank = bill(GPT_OSS, engine="llama.cpp", seq_len=1000, batch_size=4).rank
+    assert rank.kv_bytes == 18 * (4096 + 1024) * 8 * 128 * 2
+
+
+def test_a_window_is_never_more_than_the_context() -> None:
+    rank = bill(GPT_OSS, engine="llama.cpp", seq_len=200).rank
+    assert rank.kv_bytes == 18 * (256 + 256) * 8 * 128 * 2
+
+
+def test_an_engine_without_windows_charges_every_layer_in_full() -> None:
+    """gpt-oss-20b, 32 sequences of 8K: 6.09 against 12.00 GiB (24 layers, half with a window)."""
+    half: dict[str, Any] = {"model.num_hidden_layers": 24}
+    work: dict[str, Any] = {**GPT_OSS, "seq_len": "8K", "batch_size": 32}
+    capped = bill(work, set=half).rank.kv_bytes
+    full = bill(work, set={**half, "engine.window_cache": "full"}).rank.kv_bytes
+    assert capped == 6.09375 * GIB
+    assert full == 12 * GIB
+
+
+def test_a_shared_prefix_is_stored_once() -> None:
+    """Two sequences of 10,000 tokens of which 8,000 are the same: 12,000 are stored."""
+    made = bill(LLAMA, seq_len=10_000, cached_len=8000, batch_size=2, shared_prefix=True)
+    assert made.kv_bytes == 12_000 * 131_072
+    assert made.rank.kv_bytes == 12_000 * 131_072
+
+
+# Engines
+
+
+def test_vllm_budgets_a_share_of_the_whole_device() -> None:
+    """Llama-3-8B on one H100: 0.9 x 79.22 - 14.96 - 1.79 - 1.26 = 53.29 GiB (a log)."""
+    made = bill(
+        LLAMA,
+        engine="vllm",
+        set={
+            "hardware.memory.capacity": "79.22 GiB",
+            "engine.utilization": 0.9,
+            "engine.outside_budget": ["graphs"],
+            "workload.chunk_tokens": 1,
+            "engine.logit_rows": 1,
+        },
+    )
+    rest = made.rank.activation_bytes + made.rank.logits_bytes
+    budget = made.rank.kv_budget_bytes + rest - 1.26 * GIB
+    assert budget == pytest.approx(53.29 * GIB, abs=0.005 * GIB)
+
+
+def test_communicators_are_counted_where_there_is_somebody_to_talk_to() -> None:
+    alone, two = (bill(LLAMA, engine="vllm", tp_size=t).rank.overhead_bytes for t in (1, 2))
+    assert two - alone == pytest.approx(1.79 * GIB)
+
+
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+def test_what_the_budget_holds_fits_and_one_sequence_more_does_not(engine: str) -> None:
+    asked = {**LLAMA, "engine": engine, "phase": "decode", "seq_len": "32K"}
+    most = math.floor(bill(asked, batch_size=1).max_concurrency)
+    most = math.floor(bill(asked, batch_size=most).max_concurrency)
+    assert bill(asked, batch_size=most).fits
+    assert not bill(asked, batch_size=most + 1).fits
+
+
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("asked", [LLAMA, {**R1, "tp_size": 8}, {**GPT_OSS, "tp_size": 4}])
+def test_the_longest_context_fits_and_one_token_more_does_not(
+    asked: dict[str, Any], engine: str
+) -> None:
+    longest = bill(asked, engine=engine).max_seq_len
+    assert bill(asked, engine=engine, seq_len=longest).fits
+    assert not bill(asked, engine=engine, seq_len=longest + 1).fits
+
+
+def test_budgets_are_shares_of_different_things() -> None:
+    """Of the device; of what was free at start, for weights too; of what is free beside all."""
+    ranks = {name: bill(LLAMA, engine=name).rank for name in ("vllm", "sglang", "tensorrt-llm")}
+    device = load(**LLAMA).scenario.hardware.memory.capacity
+    runtime = 1.79 * GIB
+
+    rank = ranks["vllm"]
+    inside = rank.total_bytes - rank.kv_bytes - runtime
+    assert rank.kv_budget_bytes == pytest.approx(0.92 * device - inside)
+    rank = ranks["sglang"]
+    assert rank.kv_budget_bytes == pytest.approx(0.83 * (device - runtime) - rank.weights_bytes)
+    rank = ranks["tensorrt-llm"]
+    free = device - (rank.total_bytes - rank.kv_bytes)
+    assert rank.kv_budget_bytes == pytest.approx(0.9 * free)
+
+
+def test_a_pool_of_windows_may_be_a_share_of_the_others() -> None:
+    """SGLang: window layers get 0.8 of the tokens of full ones."""
+    rank = bill(GPT_OSS, engine="sglang", seq_len=100_000).rank
+    assert rank.kv_bytes == 18 * (100_000 + 80_000) * 8 * 128 * 2
+
+
+def test_scores_are_stored_only_without_flash_attention() -> None:
+    """512 queries over 131,072 keys, 32 heads, fp32: 8,192 MiB (a log of llama.cpp)."""
+    stored: dict[str, Any] = {"engine": "llama.cpp", "flash_attention": False}
+    assert bill(LLAMA, **stored).rank.score_bytes == 8192 * 2**20
+    assert bill(LLAMA, engine="llama.cpp").rank.score_bytes == 0
+
+
+# Stages
+
+
+def test_every_stage_must_fit_its_own_card() -> None:
+    uneven = {**LLAMA, "pp_size": 2, "pp_layers": [24, 8]}
+    cards = ["80 GiB", "16 GiB"]
+    assert bill(uneven, seq_len="32K", pp_memory=cards).fits
+    swapped = bill(uneven, seq_len="32K", pp_memory=cards[::-1])
+    assert not swapped.fits
+    assert swapped.rank.stage == 0
+    assert swapped.rank.capacity_bytes == 16 * GIB
+
+
+@given(layers=st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_stages_are_cut_as_given(layers: list[int]) -> None:
+    cut = stage_slices(sum(layers), len(layers), tuple(layers))
+    assert [part.stop - part.start for part in cut] == layers
+
+
+# Draft layers
+
+
+def test_a_draft_layer_is_loaded_and_cached_where_it_is_asked_for() -> None:
+    without, drafted = (bill(R1, tp_size=8, draft_layers=n) for n in (0, 1))
+    assert drafted.kv_bytes_per_token - without.kv_bytes_per_token == 576 * 2
+    assert drafted.num_parameters is not None
+    assert without.num_parameters is not None
+    assert drafted.num_parameters > without.num_parameters
+    assert drafted.rank.weights_bytes > without.rank.weights_bytes
+
+
+# Training
+
+
+def test_an_unfused_loss_holds_ten_bytes_a_logit_and_a_chunked_one_a_chunk() -> None:
+    tokens, words = 131_072 // 8, 128_256
+    assert bill(TRAIN).rank.logits_bytes == tokens * words * 10
+    assert bill(TRAIN, loss="in_place").rank.logits_bytes == tokens * words * 6
+    assert bill(TRAIN, loss="chunked").rank.logits_bytes == 1024 * words * 10
+    assert bill(TRAIN, loss="fused").rank.logits_bytes == 0
+
+
+def test_recipes_keep_what_they_say() -> None:
+    """16 bytes a parameter over 8 ranks: 2 of weights, 2 of gradients, 12 of AdamW."""
+    rank = bill(TRAIN, gradient_dtype="bf16").rank
+    states = rank.weights_bytes + rank.gradient_bytes + rank.optimizer_bytes
+    assert states == 16 * 8_030_261_248 / 8
+    eight = bill(TRAIN, optimizer="adamw_8bit").rank.optimizer_bytes
+    assert eight == (4 + 2 + 2 * 4 / 256) * 8_030_261_248 / 8
+    assert bill(TRAIN, optimizer="adamw_bf16").rank.optimizer_bytes == 4 * 8_030_261_248 / 8
+
+
+def test_offload_leaves_two_layer_inputs_and_no_optimizer() -> None:
+    here = bill(TRAIN).rank
+    away = bill(TRAIN, offload=["activations", "optimizer"]).rank
+    assert here.activation_bytes - away.activation_bytes == 30 * 16_384 * 4096 * 2
+    assert away.optimizer_bytes == 0
+
+
+def test_a_sharded_layer_is_whole_while_it_runs() -> None:
+    """Two layers' weights and one's gradient, in fp32."""
+    layer = 218_112_000
+    assert bill(TRAIN).rank.gathered_bytes == layer * (2 * 2 + 4)
+    assert bill(TRAIN, zero_stage=2).rank.gathered_bytes == layer * 4
+    assert bill(TRAIN, zero_stage=1).rank.gathered_bytes == 0
+
+
+def test_the_first_stage_has_begun_as_many_micro_batches_as_there_are_stages() -> None:
+    staged = {**TRAIN, "pp_size": 4, "zero_stage": 0}
+    one, many = (bill(staged, num_micro_batches=n).stages[0].activation_bytes for n in (1, 8))
+    assert many - one == 3 * 8 * 16_384 * 4096 * 2
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {**LLAMA_70B, "tp_size": 8, "seq_len": "1M"},
+        {**TRAIN, "zero_stage": 0},
+        {**TRAIN, "seq_len": "1M"},
+        {**R1, "tp_size": 8, "seq_len": "1M", "batch_size": 2, "phase": "decode"},
+    ],
+)
+def test_every_remedy_fits_with_the_total_it_names(asked: dict[str, Any]) -> None:
+    read = load(**asked).scenario
+    made = estimate(read).memory
+    assert made.fits is False
+    found = remedies(read, made)
+    assert found
+    for remedy in found:
+        assert remedy.total_bytes <= read.hardware.memory.capacity
+
+
+def test_a_remedy_does_what_its_flags_do() -> None:
+    asked = {**LLAMA_70B, "tp_size": 8, "seq_len": "1M"}
+    read = load(**asked).scenario
+    totals = {r.flags: r.total_bytes for r in remedies(read, estimate(read).memory)}
+    assert totals["--cp 2"] == bill(asked, cp_size=2).rank.total_bytes
+    chunked = bill(asked, set={"workload.new_tokens": 8192}).rank.total_bytes
+    assert totals["prefill in chunks, the last with --set workload.new_tokens=8192"] == chunked
+
+
+def test_no_smaller_mesh_of_powers_of_two_fits() -> None:
+    read = load(**{**LLAMA_70B, "seq_len": "1M"}).scenario
+    found = smallest_mesh(read)
+    assert found is not None
+    half = found.num_devices // 2
+    sizes = [2**k for k in range(14) if half % 2**k == 0]
+    for tp_size in (s for s in sizes if s <= 8):
+        for pp_size in (s for s in sizes if half % (s * tp_size) == 0):
+            tried = {"tp_size": tp_size, "pp_size": pp_size}
+            cp_size = half // (tp_size * pp_size)
+            assert not bill({**LLAMA_70B, "seq_len": "1M"}, cp_size=cp_size, **tried).fits
+
+
+def test_growing_and_constant_parts_are_the_bill() -> None:
+    engined = {**R1, "engine": "vllm", "tp_size": 8}
+    for asked in (LLAMA, TRAIN, {**GPT_OSS, "tp_size": 4}, engined):
+        read = load(**asked).scenario
+        for part in memory_report(read).growth:
+            grown = part.constant_bytes + 131_072 * part.bytes_per_token
+            assert grown == pytest.approx(part.bytes), part.part
+
+
+def test_a_report_over_lengths_is_the_bill_at_each() -> None:
+    asked = {**LLAMA_70B, "tp_size": 8, "engine": "vllm"}
+    for row in memory_report(load(**asked).scenario).lengths:
+        there = bill(asked, seq_len=row.seq_len)
+        assert row.rank == there.rank
+        assert row.max_concurrency == there.max_concurrency

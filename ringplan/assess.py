@@ -66,7 +66,9 @@ def _headline(
     scenario: Scenario, made: Estimate, errors: list[Finding], margin: float | None
 ) -> str:
     broken = [finding.message for finding in errors if finding.code != "RP110"]
-    return "; ".join([*broken, _room(scenario, made), *_exchange(scenario, made, margin)])
+    apart = "memory " if broken and made.memory.fits is not None else ""
+    room = f"{apart}{_room(scenario, made)}"
+    return "; ".join([*broken, room, *_exchange(scenario, made, margin)])
 
 
 def _room(scenario: Scenario, made: Estimate) -> str:

@@ -68,7 +68,15 @@ def _largest(scenario: Scenario) -> str:
         if part.bytes_per_token > 0
         else "whatever the context"
     )
-    return f"most of it is {name}, {show(part.bytes, 'B')}, {grows}"
+    return f"the largest part is {name}, {show(part.bytes, 'B')}, {grows}"
+
+
+def _give(scenario: Scenario) -> str:
+    """Say how to give the fields that a config lacks, where they are fields."""
+    fields = [name for name in scenario.model.unknown if name.isidentifier()]
+    if len(fields) < len(scenario.model.unknown):
+        return "nothing to give: the caches are all that can be counted"
+    return "give them in the config, or here: " + " ".join(f"--set model.{f}=..." for f in fields)
 
 
 #: What a part of the bill is called.
@@ -109,7 +117,7 @@ def rp212(scenario: Scenario, estimate: Estimate) -> Finding | None:
         "warning",
         f"only caches are counted ({show(cache, 'B')} on the fullest rank):"
         f" {scenario.model.name} lacks {', '.join(scenario.model.unknown)}",
-        f"give them in the config, or like --set model.{scenario.model.unknown[0]}=...",
+        _give(scenario),
     )
 
 
@@ -361,6 +369,19 @@ def rp211(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: AR
     )
 
 
+def rp213(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: ARG001
+    """A field was given that this phase does not look at."""
+    idle = scenario.workload.idle
+    if not idle:
+        return None
+    phase = scenario.workload.phase
+    other = "serving" if phase == "train" else "training"
+    names = ", ".join(f"workload.{name}" for name in idle)
+    return Finding(
+        "RP213", "info", f"{names}: of {other} only, and this is {phase}", "leave it out"
+    )
+
+
 RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp110,
     rp212,
@@ -375,6 +396,7 @@ RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp209,
     rp210,
     rp211,
+    rp213,
 )
 #: Rules about memory alone, for a model of which nothing else is known.
-OF_MEMORY = (rp110, rp212, rp209)
+OF_MEMORY = (rp110, rp212, rp209, rp213)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringplan.specs.dtypes import ROTARY_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,6 +26,8 @@ CODES: Final = {
     "RP108": "The layers of the pipeline stages add up to the model's.",
     "RP109": "Decode context parallelism divides the ranks that hold the same KV head.",
     "RP111": "The model has as many draft layers as are asked for.",
+    "RP112": "A cache has the format of latents only where latents are cached.",
+    "RP113": "Data-parallel attention and decode context parallelism are for serving.",
 }
 
 
@@ -46,6 +50,8 @@ def reasons(scenario: Scenario) -> list[Reason]:
         _stage_layers,
         _decode_context,
         _drafts,
+        _formats,
+        _serving,
         _experts,
     )
     return [reason for rule in rules for reason in rule(scenario)]
@@ -214,6 +220,34 @@ def _decode_context(scenario: Scenario) -> Iterator[Reason]:
                 f"no: {copies} {what} of a KV head",
             )
             return
+
+
+def _serving(scenario: Scenario) -> Iterator[Reason]:
+    """Ways to share attention that engines have and training has not."""
+    mesh = scenario.mesh
+    for name in ("attention_dp_size", "dcp_size"):
+        if scenario.workload.phase == "train" and getattr(mesh, name) > 1:
+            yield Reason(
+                "RP113",
+                f"{name}={getattr(mesh, name)} is for serving, and this is training",
+                f"--set mesh.{name}=1",
+                "no: for serving only",
+            )
+
+
+def _formats(scenario: Scenario) -> Iterator[Reason]:
+    """A format of latents needs latents."""
+    work, kinds = scenario.workload, scenario.model.kinds
+    latent = work.cache_latents and any(kind.latent_dim is not None for kind in kinds)
+    asked = [work.kv_dtype, work.k_dtype, work.v_dtype]
+    if not latent and any(dtype in ROTARY_BYTES for dtype in asked):
+        yield Reason(
+            "RP112",
+            f"{next(d for d in asked if d in ROTARY_BYTES)} is a format of latents, and"
+            f" {scenario.model.name} caches none",
+            "--kv-dtype fp8",
+            "no: a format of latents",
+        )
 
 
 def _drafts(scenario: Scenario) -> Iterator[Reason]:

@@ -53,6 +53,7 @@ LIBRARIES: dict[str, set[str]] = {
     "numpy": {"costs/numeric.py", "reference", "validation"},
     "ml_dtypes": {"reference"},
     "threadpoolctl": {"validation"},
+    "regex": {"io"},
 }
 
 #: Method or function to where it may be called.

@@ -6,12 +6,13 @@ import inspect
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
 from ringplan.errors import SpecError
 from ringplan.io.scenarios import Loaded, load
+from ringplan.specs.dtypes import Dtype, KvDtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,9 +67,13 @@ _OPTIONS: Final = {
     "schedule": _Option("mesh.schedule", "Whose ring: ringplan list schedules.", "NAME"),
     "engine": _Option("workload.engine", "Whose memory policy: ringplan list engines.", "NAME"),
     "weights_dtype": _Option(
-        "workload.weights_dtype", "bf16, fp8, int4, ...: instead of the model's.", "DTYPE"
+        "workload.weights_dtype",
+        f"Of the weights, instead of the model's: {', '.join(get_args(Dtype))}.",
+        "DTYPE",
     ),
-    "kv_dtype": _Option("workload.kv_dtype", "Format of the KV cache.", "DTYPE"),
+    "kv_dtype": _Option(
+        "workload.kv_dtype", f"Of the KV cache: {', '.join(get_args(KvDtype))}.", "DTYPE"
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,6 +18,15 @@ class Terminal(Console):
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
         self.width = max(self.width, 80)  # narrower tables lose their units
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print; what is no terminal gets no blanks at the ends of lines."""
+        if self.is_terminal:
+            super().print(*objects, **settings)
+            return
+        with self.capture() as capture:
+            super().print(*objects, **settings)
+        self.file.write(re.sub(" +\n", "\n", capture.get()))
 
     def on_broken_pipe(self) -> None:
         """Pass it on: Rich would exit with 1, which means something else here."""

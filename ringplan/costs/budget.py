@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, floor, maximum, minimum
+from ringplan.costs.numeric import Number, maximum, minimum
 
 
 @formula(
@@ -56,6 +56,24 @@ def usable_beside_bytes(*, capacity: Number, beside_bytes: Number, utilization: 
     return minimum(capacity, beside_bytes + utilization * maximum(capacity - beside_bytes, 0))
 
 
+@formula(
+    equation="M = min(M_driver, t' + kv)",
+    unit="B",
+    scope="rank",
+    source="the cache gets what it is given, if the device has it",
+)
+def usable_with_cache_bytes(
+    *, capacity: Number, beside_bytes: Number, cache_bytes: Number
+) -> Number:
+    """
+    Bytes that may be used where the cache's are given.
+
+    >>> usable_with_cache_bytes(capacity=80, beside_bytes=40, cache_bytes=30)
+    70
+    """
+    return minimum(capacity, beside_bytes + cache_bytes)
+
+
 @formula(equation="t - kv", unit="B", scope="rank", source="counted")
 def beside_bytes(*, total: Number, kept_bytes: Number) -> Number:
     """
@@ -92,19 +110,3 @@ def kv_budget_bytes(*, capacity: Number, total: Number, cache_bytes: Number) -> 
     30
     """
     return maximum(capacity - total + cache_bytes, 0)
-
-
-@formula(
-    equation="floor(budget / row)",
-    unit="token",
-    scope="rank",
-    source="as some engines print it: a budget over the bytes of a token of all layers",
-)
-def budget_tokens(*, budget: Number, per_token: Number) -> Number:
-    """
-    Tokens that a budget holds at so many bytes each.
-
-    >>> budget_tokens(budget=1000, per_token=30)
-    33
-    """
-    return floor(budget / per_token)

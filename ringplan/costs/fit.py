@@ -76,12 +76,39 @@ def kv_tokens(
     return dp_size * floor(ratio(free * batch_size * seq_len, rank_kv, otherwise=0))
 
 
-@formula(equation="tokens / S", unit="1", scope="job", source="definition")
-def max_concurrency(*, kv_tokens: Number, seq_len: Number) -> Number:
+@formula(
+    equation="r n + (M - t(n)) / (t(n + 1) - t(n))",
+    unit="1",
+    scope="job",
+    source="whole sequences on every replica, and by bytes the part of one more that would fit",
+)
+def max_concurrency(
+    *, sequences: Number, replicas: Number, headroom_here: Number, headroom_beyond: Number
+) -> Number:
     """
-    Sequences of this context that fit at once.
+    Sequences of this context that fit at once, the last of them in part.
 
-    >>> max_concurrency(kv_tokens=300, seq_len=100)
-    3.0
+    >>> max_concurrency(sequences=10, replicas=1, headroom_here=3, headroom_beyond=-1)
+    10.75
     """
-    return kv_tokens / seq_len
+    part = ratio(headroom_here, headroom_here - headroom_beyond, otherwise=0)
+    return replicas * sequences + minimum(maximum(part, 0), 1)
+
+
+@formula(
+    equation="r n with M - t(n) >= 0 > M - t(n + 1)",
+    unit="1",
+    scope="job",
+    source="searched; the two bills are the proof. Every replica caches whole sequences",
+)
+def max_sequences(
+    *, sequences: Number, replicas: Number, headroom_here: Number, headroom_beyond: Number
+) -> Number:
+    """
+    Whole sequences of this context that fit at once, over all replicas.
+
+    >>> max_sequences(sequences=4, replicas=8, headroom_here=5, headroom_beyond=-5)
+    32
+    """
+    proven = minimum(where(headroom_here >= 0, 1, 0), where(headroom_beyond < 0, 1, 0))
+    return replicas * sequences * proven

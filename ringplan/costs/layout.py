@@ -102,7 +102,7 @@ def attention_ranks(*, tp_size: Number, attention_dp_size: Number) -> Number:
     equation="dp D_a",
     unit="1",
     scope="job",
-    source="every replica, of the model or of its attention, caches sequences of its own",
+    source="every replica, of the model or of its attention, has sequences of its own",
 )
 def cache_replicas(*, dp_size: Number, attention_dp_size: Number) -> Number:
     """

@@ -29,7 +29,7 @@ cached_tokens | C | token | tokens cached before the pass
 block_tokens | n | token | tokens of the context on one rank
 query_tokens | q | token | new tokens on one rank
 tokens | n | token | tokens
-chunk_tokens | - | token | tokens of a contiguous piece on one rank
+chunk_tokens | chunk | token | tokens of a piece: contiguous on one rank, or computed at once
 window | w | token | tokens that a sliding-window layer sees
 window_tokens | held | token | tokens of the window on one rank
 windows | w | token | sliding windows, 0 for none, by kind of layer
@@ -37,7 +37,6 @@ multiple | m | token | new tokens must be a multiple of this
 granule | m | token | a block must be a multiple of this
 min_block_inside | n_in | token | smallest hidden block on the link inside the domain
 min_block_outside | n_out | token | smallest hidden block on the link between domains
-kv_tokens | - | token | tokens of cache that fit
 batch_size | B | 1 | sequences in the pass
 layers | L | layer | layers, by kind where there are several
 hidden_size | D | 1 | width of the residual stream
@@ -186,7 +185,6 @@ indexer_bytes | indexer | B | bytes of an indexer's keys
 sequence_bytes | state | B | bytes of a sequence's states
 mixer_width | x | 1 | elements a token of a state layer's projections and output
 heads | heads | 1 | parameters cut by query or state heads
-chunk_tokens | chunk | token | tokens of a piece
 runtime | r | B | bytes of context and libraries
 communicators | - | B | bytes of communicators' buffers
 graphs | - | B | bytes of captured graphs
@@ -202,8 +200,9 @@ outside_bytes | outside | B | bytes that no limit counts
 rest_bytes | rest | B | bytes of everything but weights, cache and runtime
 beside_bytes | t' | B | bytes of everything but caches
 kept_bytes | - | B | bytes that are taken out
+sequences | n | 1 | sequences cached on one rank
+replicas | r | 1 | groups of ranks that cache different sequences
 cache_bytes | kv | B | bytes of caches
-budget | budget | B | bytes that caches may fill
 headroom_here | - | B | bytes left at the answer
 headroom_beyond | - | B | bytes left one legal step beyond the answer
 headroom_below | - | B | bytes left at one rank less

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import memory
-from ringplan.estimation.numbers import plain
+from ringplan.costs import layout, memory, working
+from ringplan.estimation.leaves import plain
 from ringplan.specs.recipes import LOGITS
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.numbers import Kind, Numbers, Stage
+    from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import Stage
     from ringplan.specs.scenario import Scenario
+
+
+def chunk_of(x: Numbers, scenario: Scenario) -> Number | None:
+    """Tokens of a prefill chunk: the workload's, else the engine's; None is the whole pass."""
+    given, engine = scenario.workload.chunk_tokens, scenario.engine.chunk_tokens
+    if given:
+        return x.leaf("workload.chunk_tokens", given)
+    return x.leaf("engine.chunk_tokens", engine) if engine else None
 
 
 def at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
     """Sequences, and tokens of each, that one rank computes at once."""
-    given, engine = scenario.workload.chunk_tokens, scenario.engine.chunk_tokens
-    if x.phase == "train" or not (given or engine):
+    chunk = chunk_of(x, scenario)
+    if x.phase == "train" or chunk is None:
         return x.batch_size, x.tokens.rank
-    chunk = (
-        x.leaf("workload.chunk_tokens", given) if given else x.leaf("engine.chunk_tokens", engine)
-    )
     one = x.leaf.derived("batch_size", 1, "the chunk has the tokens of all sequences")
-    tokens = memory.chunked_tokens(
+    tokens = working.chunked_tokens(
         batch_size=x.batch_size,
         # a decoding engine prefills beside: its chunks come from whole contexts
         tokens=x.tokens.block if x.phase == "decode" else x.tokens.rank,
@@ -31,6 +38,15 @@ def at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
         cp_size=x.cp_size,
     )
     return one, tokens
+
+
+def attention_at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
+    """The same of attention, which data-parallel ranks deal out among them."""
+    batch_size, tokens = at_once(x, scenario)
+    if batch_size is x.batch_size:
+        return x.attention_batch_size, tokens
+    share = layout.replica_sequences(batch_size=tokens, attention_dp_size=x.attention_dp_size)
+    return batch_size, share
 
 
 def activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
@@ -53,33 +69,35 @@ def activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
             "intermediate_size": kind.active_intermediate_size,
             "mixer_width": kind.mixer_width,
             "tp_size": x.tp_size,
+            "attention_tp_size": x.attention_tp_size,
+            "attention_dp_size": x.attention_dp_size,
             "residual_shards": residual,
             "element_bytes": x.activation_bytes,
         }
 
     widest = max(
-        (memory.working_set_bytes(query_tokens=tokens, **of_layer(x.kinds[i])) for i in kinds),
+        (working.working_set_bytes(query_tokens=tokens, **of_layer(x.kinds[i])) for i in kinds),
         key=plain,
     )
     if x.phase != "train":
         return widest
-    flying = memory.micro_batches_in_flight(
+    flying = working.micro_batches_in_flight(
         num_micro_batches=x.leaf("workload.num_micro_batches", scenario.workload.num_micro_batches),
         pp_size=x.pp_size,
         stage=x.leaf.derived("stage", stage.number, "stages are numbered from 0"),
     )
 
     def kept(i: int, layers: Number) -> Number:
-        return memory.kept_activation_bytes(layers=layers, tokens=tokens, **of_layer(x.kinds[i]))
+        return working.kept_activation_bytes(layers=layers, tokens=tokens, **of_layer(x.kinds[i]))
 
     if scenario.workload.recompute != "full":
         every = memory.total_bytes(parts=tuple(kept(i, stage.layers[i]) for i in kinds))
-        return memory.total_bytes(parts=(widest, memory.in_flight(kept=every, passes=flying)))
+        return memory.total_bytes(parts=(widest, working.in_flight(kept=every, passes=flying)))
     one = x.leaf.derived("layers", 1, "the layer that is recomputed")
     rebuilt = max((kept(i, one) for i in kinds), key=plain)
     boundaries = _boundaries(x, scenario, stage, residual)
     return memory.total_bytes(
-        parts=(widest, rebuilt, memory.in_flight(kept=boundaries, passes=flying))
+        parts=(widest, rebuilt, working.in_flight(kept=boundaries, passes=flying))
     )
 
 
@@ -92,7 +110,7 @@ def _boundaries(x: Numbers, scenario: Scenario, stage: Stage, residual: Number) 
             min(2, plain(layers)),
             "offloaded to the host, but for the one in use and the next",
         )
-    return memory.boundary_bytes(
+    return working.boundary_bytes(
         layers=layers,
         batch_size=x.batch_size,
         tokens=x.tokens.rank,
@@ -106,8 +124,8 @@ def scores(x: Numbers, scenario: Scenario) -> Number:
     """Bytes of the scores that attention stores without FlashAttention."""
     if scenario.workload.flash_attention:
         return x.leaf.derived("score_bytes", 0, "FlashAttention stores no scores")
-    batch_size, tokens = at_once(x, scenario)
-    return memory.scores_bytes(
+    batch_size, tokens = attention_at_once(x, scenario)
+    return working.scores_bytes(
         batch_size=batch_size,
         num_heads=x.kinds[x.widest].rank_heads,
         query_tokens=tokens,
@@ -128,7 +146,7 @@ def logits(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
         bytes_each = x.leaf.derived("bytes_each", size, f"{work.loss}: {why}")
         if work.loss == "chunked":
             batch_size = x.leaf.derived("batch_size", 1, "a chunk has tokens of any sequence")
-            scored = memory.chunked_tokens(
+            scored = working.chunked_tokens(
                 batch_size=x.batch_size,
                 tokens=x.tokens.rank,
                 chunk_tokens=x.leaf("workload.loss_chunk_tokens", work.loss_chunk_tokens),
@@ -139,10 +157,12 @@ def logits(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
         scored = x.leaf("engine.logit_rows", rows)
     elif x.phase == "prefill":
         scored = x.leaf.derived("tokens", 1, "only the last token")
-    return memory.logits_bytes(
+    return working.logits_bytes(
         batch_size=batch_size,
         tokens=scored,
         vocab_size=x.vocab_size,
-        tp_size=x.tp_size,
+        tp_size=x.leaf.derived("tp_size", 1, "the engine gathers whole rows on every rank")
+        if scenario.engine.gathers_logits
+        else x.tp_size,
         bytes_each=bytes_each,
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from ringplan.costs import buffers, collectives, fit, layout, memory, ring
 from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
 from ringplan.estimation.exchange import buffer_bytes, query_gradient
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
-from ringplan.estimation.numbers import plain, with_ulysses
+from ringplan.estimation.numbers import with_ulysses
 from ringplan.estimation.results import Alternative
 from ringplan.feasibility import reasons
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Shape
     from ringplan.estimation.device import Device
-    from ringplan.estimation.numbers import Kind, Numbers
+    from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.numbers import Numbers
     from ringplan.estimation.results import RankMemory
 
 

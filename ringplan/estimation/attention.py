@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import attention, cache, collectives, decode, layout, masks, ring
-from ringplan.estimation.numbers import plain
+from ringplan.costs import attention, collectives, decode, layout, masks, rank_cache, ring
+from ringplan.estimation.leaves import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.device import Device, Link
-    from ringplan.estimation.numbers import Kind, Numbers
+    from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.numbers import Numbers
 
 
 class Shape(NamedTuple):
@@ -122,12 +123,12 @@ def held_tokens(x: Numbers, kind: Kind) -> Number:
         return x.tokens.block
     if x.partition == "striped":
         evenly = layout.shard_tokens(tokens=kind.window, cp_size=x.cp_size)
-        return cache.window_tokens(window=evenly, chunk_tokens=x.tokens.block)
+        return rank_cache.window_tokens(window=evenly, chunk_tokens=x.tokens.block)
     if x.partition == "zigzag" and x.sizes["ring"] > 1:
-        return cache.zigzag_window_tokens(
+        return rank_cache.zigzag_window_tokens(
             window=kind.window, block_tokens=x.tokens.block, seq_len=x.tokens.context
         )
-    return cache.window_tokens(window=kind.window, chunk_tokens=x.tokens.block)
+    return rank_cache.window_tokens(window=kind.window, chunk_tokens=x.tokens.block)
 
 
 def _block(x: Numbers, kind: Kind) -> Number:
@@ -137,7 +138,7 @@ def _block(x: Numbers, kind: Kind) -> Number:
     held = held_tokens(x, kind)
     if x.phase == "decode":
         return held
-    return cache.window_block_tokens(
+    return rank_cache.window_block_tokens(
         block_tokens=x.tokens.block, query_tokens=x.tokens.rank, window_tokens=held
     )
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import hiding, masks, ring
 from ringplan.estimation.attention import HIDDEN, wire_element
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 from ringplan.feasibility import divisors
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device, Link
-    from ringplan.estimation.numbers import Numbers, Table
+    from ringplan.estimation.leaves import Table
+    from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
 
 

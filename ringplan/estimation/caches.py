@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import cache
+from ringplan.costs import cache, rank_cache
+from ringplan.estimation.activations import chunk_of
 from ringplan.estimation.attention import held_tokens
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 from ringplan.specs.dtypes import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.numbers import Kind, Numbers, Stage
+    from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import Stage
     from ringplan.specs.scenario import Scenario
 
 
@@ -90,15 +93,14 @@ def rank_kv(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     def window(kind: Kind) -> Number:
         if kind.window is None or not kind.caches or (full and not kind.compressed):
             return zero
-        slack = x.leaf("engine.window_slack_tokens", scenario.engine.window_slack_tokens)
         held = held_tokens(x, kind)
         if policy == "share":
             share = x.leaf("engine.window_share", scenario.engine.window_share)
-            held = cache.pool_share(block_tokens=x.tokens.block, share=share)
-        return _stored(x, scenario, held, slack=slack)
+            held = rank_cache.pool_share(block_tokens=x.tokens.block, share=share)
+        return _stored(x, scenario, held, slack=_slack(x, scenario))
 
     def of(row: Callable[[Kind], Number], windows: Callable[[Kind], Number]) -> Number:
-        return cache.rank_kv_bytes(
+        return rank_cache.rank_kv_bytes(
             layers=stage.layers,
             growing_tokens=tuple(map(growing, x.kinds)),
             ratios=tuple(_ratio(x, kind) for kind in x.kinds),
@@ -110,7 +112,7 @@ def rank_kv(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     if not any(plain(kind.cached.indexer_bytes) for kind in x.kinds):
         return keys
     indexed = of(lambda kind: kind.cached.indexer_bytes, lambda _: zero)
-    return cache.with_indexer(kv_bytes=keys, indexer_bytes=indexed)
+    return rank_cache.with_indexer(kv_bytes=keys, indexer_bytes=indexed)
 
 
 def sequence_state(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
@@ -118,7 +120,7 @@ def sequence_state(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     conv, recurrent = _state_formats(x, scenario)
 
     def share(kind: Kind, state: Number) -> Number:
-        return cache.rank_state(
+        return rank_cache.rank_state(
             state=state, state_heads=kind.state.heads, tp_size=x.attention_tp_size
         )
 
@@ -133,7 +135,7 @@ def sequence_state(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
 
 def rank_state(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     """Bytes of the states of all sequences on a rank of a stage; every context rank has them."""
-    return cache.rank_state_bytes(
+    return rank_cache.rank_state_bytes(
         batch_size=x.attention_batch_size, sequence_bytes=sequence_state(x, scenario, stage)
     )
 
@@ -151,27 +153,43 @@ def _stored(x: Numbers, scenario: Scenario, tokens: Number, *, slack: Number | N
     """Tokens of all sequences on a rank, as the engine lays them out; with slack, of windows."""
     engine = scenario.engine
     page = x.leaf("engine.page_tokens", engine.page_tokens)
-    share = cache.dcp_tokens(tokens=tokens, dcp_size=x.dcp_size)
+    share = rank_cache.dcp_tokens(tokens=tokens, dcp_size=x.dcp_size)
     if engine.pooled:
-        return cache.pooled_tokens(
+        return rank_cache.pooled_tokens(
             batch_size=x.attention_batch_size,
             tokens=share,
             slack_tokens=x.leaf.derived("slack_tokens", 0, "no window") if slack is None else slack,
-            block_tokens=cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
+            block_tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
             page_tokens=page,
         )
     if slack is not None:
-        share = cache.beside_slack(tokens=share, slack_tokens=slack, block_tokens=x.tokens.block)
-    return cache.paged_tokens(
+        share = rank_cache.beside_slack(
+            tokens=share,
+            slack_tokens=slack,
+            block_tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
+        )
+    return rank_cache.paged_tokens(
         batch_size=x.attention_batch_size,
         tokens=share,
-        shared_tokens=cache.shared_shard(
-            shared_tokens=x.shared_tokens, cp_size=x.cp_size, dcp_size=x.dcp_size
+        shared_tokens=rank_cache.shared_shard(
+            shared_tokens=x.shared_tokens,
+            seq_len=x.tokens.context,
+            cp_size=x.cp_size,
+            dcp_size=x.dcp_size,
         )
         if slack is None
         else x.leaf.derived("shared_tokens", 0, "windows are of each sequence"),
         page_tokens=page,
     )
+
+
+def _slack(x: Numbers, scenario: Scenario) -> Number:
+    """Tokens in flight that a window layer holds beside its window."""
+    given = scenario.engine.window_slack_tokens
+    if given is not None:
+        return x.leaf("engine.window_slack_tokens", given)
+    chunk = chunk_of(x, scenario)
+    return x.leaf.derived("slack_tokens", 0, "no chunk") if chunk is None else chunk
 
 
 def _state_formats(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:

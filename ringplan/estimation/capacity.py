@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ringplan.costs import fit, layout, memory
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank, stages
-from ringplan.estimation.numbers import plain, with_rings, with_tokens
+from ringplan.estimation.numbers import with_rings, with_sequences, with_tokens
 from ringplan.units import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
         Tokens by which a legal context grows.
     """
     if scenario.model.unknown:
-        return dict.fromkeys(("max_seq_len", "min_cp_size", "kv_tokens", "max_concurrency"))
+        return dict.fromkeys(ANSWERS)
     found: dict[tuple[Any, ...], Number] = {}
 
     def left(changed: Numbers) -> Number:
@@ -80,16 +81,13 @@ def answers(x: Numbers, scenario: Scenario, bill: RankMemory, multiple: int) -> 
         "min_cp_size": _min_cp_size(x, bill, left),
     }
     if x.phase == "train":
-        return made | {"kv_tokens": None, "max_concurrency": None}
-    return made | {
-        "kv_tokens": _tokens_of_job(x, scenario),
-        "max_concurrency": concurrency(x, scenario),
-    }
+        return dict.fromkeys(ANSWERS) | made
+    return made | {"kv_tokens": _tokens_of_job(x, scenario)} | concurrency(x, scenario)
 
 
-def concurrency(x: Numbers, scenario: Scenario) -> Number:
-    """Sequences of this context that fit at once."""
-    return fit.max_concurrency(kv_tokens=_tokens_of_job(x, scenario), seq_len=x.tokens.context)
+#: Questions that are answered by searching, or from what is left.
+ANSWERS = ("max_seq_len", "min_cp_size", "kv_tokens", "max_concurrency", "max_sequences")
+MAX_SEQUENCES = 2**30
 
 
 def _tokens_of_job(x: Numbers, scenario: Scenario) -> Number:
@@ -110,6 +108,38 @@ def _kv_tokens(x: Numbers, scenario: Scenario, bill: RankMemory) -> Number:
         batch_size=x.attention_batch_size,
         seq_len=x.tokens.context,
     )
+
+
+def concurrency(x: Numbers, scenario: Scenario) -> dict[str, Number | None]:
+    """
+    Search how many sequences of this context fit, each a part of the batch.
+
+    Whole ones are counted on every replica; by bytes, the one that does not fit is counted in
+    part. None where memory does not bound them.
+    """
+
+    def left(sequences: int, why: str) -> Number:
+        bill = fullest_rank(with_sequences(x, sequences, why), scenario)
+        return cast("Number", bill.headroom_bytes)
+
+    def holds(sequences: int) -> bool:
+        return bool(plain(left(sequences, "searched")) >= 0)
+
+    replicas = layout.cache_replicas(dp_size=x.dp_size, attention_dp_size=x.attention_dp_size)
+    ratio = plain(_tokens_of_job(x, scenario)) / plain(x.tokens.context) / plain(replicas)
+    best = last_that_holds(holds, int(ratio), MAX_SEQUENCES)
+    if best == MAX_SEQUENCES:
+        return {"max_concurrency": None, "max_sequences": None}
+    proof = {
+        "sequences": x.leaf.derived("sequences", best, "searched"),
+        "replicas": replicas,
+        "headroom_here": left(best, "the most that fit"),
+        "headroom_beyond": left(best + 1, "one sequence more"),
+    }
+    return {
+        "max_concurrency": fit.max_concurrency(**proof),
+        "max_sequences": fit.max_sequences(**proof),
+    }
 
 
 def _max_seq_len(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ringplan.costs import axes, collectives, memory, ring
 from ringplan.estimation.attention import ulysses_exchange, ulysses_time
 from ringplan.estimation.caches import sequence_state
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.parameters import gradient_size, training_state, weights
 from ringplan.estimation.results import Communication
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
-    from ringplan.estimation.numbers import Numbers, Stage
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import Stage
 
 
 def communication(x: Numbers, device: Device, layers: Sequence[Layer]) -> tuple[Communication, ...]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import cache, fit, masks, ring
-from ringplan.estimation import caches
+from ringplan.costs import masks, ring
 from ringplan.estimation.alternatives import alternatives
 from ringplan.estimation.attention import layer, margin, verdict
 from ringplan.estimation.blocks import smallest_blocks
-from ringplan.estimation.capacity import answers
 from ringplan.estimation.communication import attention_layers, communication
 from ringplan.estimation.decode import cached_prefix, decode_step
 from ringplan.estimation.device import device
-from ringplan.estimation.memory import fullest_rank, stages
-from ringplan.estimation.numbers import numbers, plain, token_multiple
+from ringplan.estimation.job_memory import job_memory
+from ringplan.estimation.leaves import plain
+from ringplan.estimation.memory import fullest_rank
+from ringplan.estimation.numbers import numbers
 from ringplan.estimation.results import (
     CachedPrefix,
     Decode,
     Estimate,
-    Memory,
     PartitionUtilization,
-    RankMemory,
     Ring,
     Step,
     Time,
@@ -68,7 +66,7 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
     widest = _widest(x, layers)
     bill = fullest_rank(x, scenario)
     return Estimate(
-        memory=_memory(x, scenario, bill, missing),
+        memory=job_memory(x, scenario, bill, missing),
         ring=_ring(x, dev, layers, missing),
         utilization=_utilization(x),
         alternatives=_alternatives(x, dev, bill, missing),
@@ -92,7 +90,7 @@ def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Est
     lacks = f"{model.name} lacks {', '.join(model.unknown)}"
     why = lacks if model.unknown else f"{model.name} has no attention"
     bill = fullest_rank(x, scenario)
-    made = _memory(x, scenario, bill, missing)
+    made = job_memory(x, scenario, bill, missing)
     for block in (Ring, Decode):
         missing |= {f"{block.__name__.lower()}.{name}": why for name in block._fields}
     missing["cached_prefix"] = why
@@ -108,90 +106,6 @@ def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Est
         timeline=(),
         not_counted=missing,
     )
-
-
-def _memory(x: Numbers, scenario: Scenario, bill: RankMemory, missing: dict[str, str]) -> Memory:
-    model, widest = scenario.model, x.kinds[x.widest]
-    per_token, constant = caches.bytes_per_token(x), caches.window_bytes(x)
-    inverse = answers(x, scenario, bill, token_multiple(scenario))
-    _say_why(x, scenario, inverse, missing)
-    return Memory(
-        num_parameters=None if model.unknown else model.parameters(scenario.workload.draft_layers),
-        num_active_parameters=None
-        if model.unknown
-        else model.active_parameters(scenario.workload.draft_layers),
-        kv_bytes_per_token=per_token,
-        kv_bytes_per_token_full=caches.bytes_per_token(x, full=True),
-        indexer_bytes_per_token=caches.indexer_bytes_per_token(x),
-        kv_constant_bytes=constant,
-        state_bytes=caches.state_bytes(x, scenario),
-        kv_bytes_per_layer=cache.kv_layer_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            seq_len=x.tokens.context,
-            row_bytes=widest.cached.row_bytes,
-        ),
-        kv_bytes=cache.kv_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            seq_len=x.tokens.context,
-            shared_tokens=x.shared_tokens,
-            per_token=per_token,
-            constant=constant,
-        ),
-        score_matrix_bytes=None
-        if plain(widest.num_attention_heads) is None
-        else cache.score_matrix_bytes(
-            dp_size=x.dp_size,
-            batch_size=x.batch_size,
-            num_attention_heads=widest.num_attention_heads,
-            new_tokens=x.tokens.new,
-            seq_len=x.tokens.context,
-            element_bytes=x.activation_bytes,
-        ),
-        fits=None
-        if bill.total_bytes is None
-        else fit.fits(total=bill.total_bytes, capacity=bill.capacity_bytes),
-        not_counted=model.not_counted + model.unknown,
-        rank=bill,
-        stages=tuple(stages(x, scenario)),
-        **inverse,
-    )
-
-
-def _say_why(
-    x: Numbers, scenario: Scenario, inverse: dict[str, Any], missing: dict[str, str]
-) -> None:
-    """Name each answer about memory that is null, and why."""
-    model = scenario.model
-    if model.unknown:
-        why = f"{model.name} lacks {', '.join(model.unknown)}"
-        names = [name for name in RankMemory._fields if name not in _OF_CACHES]
-        missing |= {f"memory.{rank}.{name}": why for rank in _ranks(x) for name in names}
-        missing |= {f"memory.{name}": why for name in (*_OF_TENSORS, *inverse)}
-        if plain(x.kinds[x.widest].num_attention_heads) is None:
-            missing["memory.score_matrix_bytes"] = why
-        return
-    if inverse["max_seq_len"] is None:
-        missing["memory.max_seq_len"] = "memory does not bound it up to 2^40 tokens"
-    if inverse["min_cp_size"] is None:
-        missing["memory.min_cp_size"] = (
-            "no cp_size is enough: weights and training state are not cut by context parallelism"
-        )
-    if x.phase == "train":
-        budgets = [f"{rank}.kv_budget_bytes" for rank in _ranks(x)]
-        for name in ("kv_tokens", "max_concurrency", *budgets):
-            missing[f"memory.{name}"] = "training keeps no cache"
-
-
-def _ranks(x: Numbers) -> list[str]:
-    """Names of the bills of an estimate: of the fullest rank, and of each stage."""
-    return ["rank", *(f"stages[{stage.number}]" for stage in x.stages)]
-
-
-_OF_TENSORS = ("num_parameters", "num_active_parameters", "fits")
-#: What is known of a rank whose model is known by its caches only.
-_OF_CACHES = ("kv_bytes", "state_bytes", "overhead_bytes", "capacity_bytes", "stage")
 
 
 def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str]) -> Ring:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import cache, collectives, decode, ring
+from ringplan.costs import collectives, decode, rank_cache, ring
 from ringplan.estimation.caches import elements_on_rank
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
 
 if TYPE_CHECKING:
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
-    from ringplan.estimation.numbers import Kind, Numbers
+    from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.numbers import Numbers
 
 
 def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
@@ -20,7 +21,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     leaf, schedule = x.leaf, device.scenario.schedule
     shard = decode.cache_shard_bytes(
         batch_size=x.attention_batch_size,
-        tokens=cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
+        tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
         cached_elements=elements_on_rank(kind),
         element_bytes=x.kv_bytes,
     )

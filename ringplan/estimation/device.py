@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringplan.costs import attention, decode, layout
 from ringplan.errors import SpecError
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.numbers import Numbers, Table
+    from ringplan.estimation.leaves import Table
+    from ringplan.estimation.numbers import Numbers
     from ringplan.specs.hardware import HardwareProfile
     from ringplan.specs.scenario import Scenario
 

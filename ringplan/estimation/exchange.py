@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import buffers
+from ringplan.costs import buffers, layout
+from ringplan.estimation.activations import attention_at_once
 from ringplan.estimation.attention import exchanged, shape
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
@@ -21,7 +22,8 @@ def buffer_bytes(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Num
         return x.leaf.derived("buffers", 0, "decode leaves the cache where it is")
     kind = x.kinds[x.widest]
     s = of or shape(x, kind)
-    sizes = exchanged(x, kind, s)
+    batch_size, tokens = attention_at_once(x, scenario)
+    sizes = exchanged(x, kind, s) | {"batch_size": batch_size, "tokens": tokens}
     qkv = buffers.exchanged_qkv_bytes(**sizes)
     out = buffers.exchanged_out_bytes(
         **{name: size for name, size in sizes.items() if name not in ("num_kv_heads", "head_dim")}
@@ -38,12 +40,13 @@ def buffer_bytes(x: Numbers, scenario: Scenario, of: Shape | None = None) -> Num
 
 
 def _ring_forward(x: Numbers, scenario: Scenario, s: Shape) -> Number:
+    batch_size, tokens = attention_at_once(x, scenario)
     return buffers.ring_buffer_bytes(
         ring_size=s.ring_size,
         kv_buffers=x.leaf("schedule.kv_buffers", scenario.schedule.kv_buffers),
         hop_bytes=s.hop_bytes,
-        batch_size=x.attention_batch_size,
-        query_tokens=s.query_tokens,
+        batch_size=batch_size,
+        query_tokens=layout.ring_tokens(tokens=tokens, ulysses_size=x.ulysses_size),
         num_heads=s.ring_query_heads,
         v_head_dim=s.v_head_dim,
         accumulator_bytes=x.accumulator_bytes,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringplan.estimation.capacity import concurrency
-from ringplan.estimation.memory import PARTS, fullest_rank
-from ringplan.estimation.numbers import numbers, token_multiple, with_tokens
+from ringplan.estimation.memory import PARTS, fullest_rank, stages
+from ringplan.estimation.numbers import numbers, token_multiple, with_cached, with_tokens
 from ringplan.units import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
 
 class Growth(NamedTuple):
-    """A part of the bill: bytes here, of which would be there at no context, and a token's."""
+    """
+    A part of the bill, on one rank.
+
+    Attributes
+    ----------
+    part, bytes
+        Which, and its bytes at this context.
+    constant_bytes, bytes_per_token
+        The straight line through this context and twice it: where it begins, and how it rises.
+    """
 
     part: str
     bytes: float
@@ -59,12 +68,12 @@ FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 
 
 def _at(x: Numbers, scenario: Scenario, factor: float) -> Numbers:
-    """Numbers of another context, a multiple of what the layout needs."""
+    """Numbers of another context: other cached tokens, or without them a longer pass."""
+    context, why = int(x.tokens.context * factor), "another context"
+    if x.phase == "decode" or x.tokens.cached:
+        return with_cached(x, max(context - int(x.tokens.new), 0), why)
     multiple = token_multiple(scenario)
-    context = int(x.tokens.context * factor)
-    fixed = x.tokens.new if x.phase == "decode" else x.tokens.cached
-    varied = max(context - int(fixed), 1)
-    return with_tokens(x, -(-varied // multiple) * multiple, "another context")
+    return with_tokens(x, -(-max(context, 1) // multiple) * multiple, why)
 
 
 def _length(x: Numbers, scenario: Scenario) -> Length:
@@ -73,21 +82,21 @@ def _length(x: Numbers, scenario: Scenario) -> Length:
     return Length(
         seq_len=int(x.tokens.context),
         rank=bill,
-        max_concurrency=concurrency(x, scenario) if known else None,
+        max_concurrency=concurrency(x, scenario)["max_concurrency"] if known else None,
     )
 
 
 def growth(scenario: Scenario) -> tuple[Growth, ...]:
     """Split each part of the bill into what grows with the context and what does not."""
     x = numbers(scenario)
-    here, twice = fullest_rank(x, scenario), fullest_rank(_at(x, scenario, 2), scenario)
-    return tuple(
-        Growth(
-            part=name,
-            bytes=now,
-            constant_bytes=2 * now - then,
-            bytes_per_token=(then - now) / x.tokens.context,
-        )
-        for name in PARTS
-        if (now := getattr(here, name)) is not None and (then := getattr(twice, name)) is not None
-    )
+    longer = _at(x, scenario, 2)
+    here = fullest_rank(x, scenario)
+    there = next(bill for bill in stages(longer, scenario) if bill.stage == here.stage)
+    more = longer.tokens.context - x.tokens.context
+    rows = []
+    for name in PARTS:
+        now, then = getattr(here, name), getattr(there, name)
+        if now is not None and then is not None:
+            each = (then - now) / more
+            rows.append(Growth(name, now, now - each * x.tokens.context, each))
+    return tuple(rows)

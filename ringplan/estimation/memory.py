@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ringplan.costs import budget, memory
 from ringplan.estimation import activations, caches, parameters
 from ringplan.estimation.exchange import buffer_bytes
-from ringplan.estimation.numbers import plain
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.results import RankMemory
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.numbers import Numbers, Stage
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import Stage
     from ringplan.specs.scenario import Scenario
 
 
@@ -119,6 +120,12 @@ def _usable(
     """Bytes that a rank may fill under the engine's policy."""
     engine = scenario.engine
     capacity, share = _device(x, scenario, stage)
+    if engine.kv_cache is not None:
+        return budget.usable_with_cache_bytes(
+            capacity=capacity,
+            beside_bytes=budget.beside_bytes(total=total, kept_bytes=_cache_bytes(parts)),
+            cache_bytes=x.leaf("engine.kv_cache", engine.kv_cache),
+        )
     if engine.budget == "free_after_load":
         beside = budget.beside_bytes(total=total, kept_bytes=_cache_bytes(parts))
         return budget.usable_beside_bytes(capacity=capacity, beside_bytes=beside, utilization=share)

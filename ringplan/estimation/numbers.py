@@ -1,146 +1,25 @@
 """
 The numbers of a scenario, ready for the formulas: plain, or each with its origin.
 
-This is the only place where specs are unpacked. To explain an estimate, the same wiring runs on
-`Known` numbers instead of plain ones.
+Here, in `kinds` and in `stages`, and nowhere else, specs are unpacked. To explain an estimate, the
+same wiring runs on `Known` numbers instead of plain ones.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import cache, layout, memory
-from ringplan.costs.formula import Known
-from ringplan.specs.dtypes import ELEMENT_BYTES, ROTARY_BYTES
+from ringplan.costs import cache, layout, model_state
+from ringplan.estimation.kinds import Kind, cache_formats, kind_of, widest_kind
+from ringplan.estimation.leaves import Leaves, plain
+from ringplan.estimation.stages import Stage, stages_of
+from ringplan.specs.dtypes import ELEMENT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ringplan.costs.numeric import Number
-    from ringplan.specs.model import LayerKind, ModelSpec, Tensor
     from ringplan.specs.scenario import Scenario
-
-
-class Leaves:
-    """
-    Hands out a scenario's numbers, plain or with their origin.
-
-    Parameters
-    ----------
-    origin
-        Path to origin in words; None for plain numbers.
-    """
-
-    def __init__(self, origin: Callable[[str], str] | None = None) -> None:
-        self._origin = origin
-
-    def __call__(self, path: str, value: Any) -> Number:
-        """Give the value at a path of the scenario."""
-        if self._origin is None:
-            return cast("Number", value)
-        return cast("Number", Known(value, path, self._origin(path)))
-
-    def derived(self, name: str, value: Any, why: str) -> Number:
-        """Give a value that a rule derived from the scenario, and the rule."""
-        if self._origin is None:
-            return cast("Number", value)
-        return cast("Number", Known(value, name, why))
-
-    def table(self, path: str, pairs: tuple[tuple[Any, ...], ...]) -> Table:
-        """Give an efficiency table as sizes and shares."""
-        sizes, shares = zip(*pairs, strict=True)
-        return Table(self(path, sizes), self(path, shares))
-
-
-class Table(NamedTuple):
-    """An efficiency by size of the work."""
-
-    sizes: Any
-    shares: Any
-
-
-class Kind(NamedTuple):
-    """One kind of layer: layers and heads of the whole model, and heads on one rank."""
-
-    layers: Number
-    num_attention_heads: Number
-    num_key_value_heads: Number
-    rank_heads: Number
-    rank_kv_heads: Number
-    head_dim: Number
-    v_head_dim: Number
-    latent_dim: Number | None
-    latent_v_dim: Number | None
-    window: Number | None
-    compress_ratio: Number | None
-    caches: bool
-    cached: Cached
-    state: State
-    active_intermediate_size: Number
-    mixer_width: Number
-    num_experts_per_tok: Number | None
-
-    @property
-    def attends(self) -> bool:
-        """Whether the layer has attention."""
-        return bool(plain(self.num_key_value_heads))
-
-    @property
-    def grows(self) -> bool:
-        """Whether its cache grows with the context."""
-        return self.attends and self.caches and (self.window is None or self.compressed)
-
-    @property
-    def compressed(self) -> bool:
-        """Whether a compressed cache grows beside its window."""
-        return self.compress_ratio is not None
-
-
-class Cached(NamedTuple):
-    """What a token leaves in the caches of a layer: of the whole job, and on one rank."""
-
-    elements: Number
-    row_bytes: Number
-    rank_row_bytes: Number
-    indexer_bytes: Number
-
-
-class State(NamedTuple):
-    """What a sequence leaves in a layer whose state does not grow."""
-
-    heads: Number
-    conv: Number
-    recurrent: Number
-
-
-class Stage(NamedTuple):
-    """One pipeline stage: how many layers of each kind, and the parameters by how they split."""
-
-    number: int
-    memory: Number | None
-    layers: tuple[Number, ...]
-    parameters: ByFormat
-    last: bool
-
-
-class ByFormat(NamedTuple):
-    """Parameters that are quantised when the weights are, embeddings, and the 16-bit rest."""
-
-    quantized: Parameters
-    embedding: Parameters
-    unquantized: Parameters
-
-
-class Parameters(NamedTuple):
-    """Parameters of a stage by the way ranks share them."""
-
-    replicated: Number
-    tensor: Number
-    heads: Number
-    kv: tuple[Number, ...]
-    expert: Number
 
 
 class Tokens(NamedTuple):
@@ -187,6 +66,7 @@ class Numbers(NamedTuple):
     ep_size: Number
     world_size: Number
     tokens: Tokens
+    asked_tokens: Number
     batch_size: Number
     attention_batch_size: Number
     shared_tokens: Number
@@ -200,19 +80,6 @@ class Numbers(NamedTuple):
     weights_bytes: Number
     unquantized_bytes: Number
     embedding_bytes: Number
-
-
-def widest_kind(model: ModelSpec) -> int:
-    """Index of the full-attention kind with the widest K and V; of any, where none is full."""
-    attends = [i for i, kind in enumerate(model.kinds) if kind.num_key_value_heads]
-    full = [i for i in attends if model.kinds[i].window is None]
-    return max(
-        full or attends or range(len(model.kinds)),
-        key=lambda i: (
-            model.kinds[i].num_key_value_heads
-            * (model.kinds[i].head_dim + model.kinds[i].v_head_dim)
-        ),
-    )
 
 
 def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> Numbers:
@@ -233,10 +100,8 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     multiple = leaf.derived(
         "multiple", token_multiple(scenario), f"{mesh.partition} over mesh.cp_size={mesh.cp_size}"
     )
-    new_tokens = layout.padded_tokens(
-        new_tokens=leaf("workload.new_tokens" if work.new_tokens else "workload.seq_len", new),
-        multiple=multiple,
-    )
+    asked = leaf("workload.new_tokens" if work.new_tokens else "workload.seq_len", new)
+    new_tokens = layout.padded_tokens(new_tokens=asked, multiple=multiple)
 
     def size(path: str, dtype: str | None) -> Number:
         """Bytes of an element; where a format is not given, it is the activations'."""
@@ -250,17 +115,19 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     replicas = leaf("mesh.attention_dp_size", mesh.attention_dp_size)
     attention_tp_size = layout.attention_ranks(tp_size=tp_size, attention_dp_size=replicas)
     batch_size = leaf("workload.batch_size", work.batch_size)
-    formats = _formats(leaf, scenario)
+    sequences = layout.replica_sequences(batch_size=batch_size, attention_dp_size=replicas)
+    formats = cache_formats(leaf, scenario)
     kinds = tuple(
-        _kind(leaf, scenario, i, attention_tp_size, formats) for i in range(len(model.kinds))
+        kind_of(leaf, scenario, i, attention_tp_size, formats) for i in range(len(model.kinds))
     )
     widest = widest_kind(model)
-    weights_bytes = memory.quantized_bytes(
-        element_bytes=size(
-            "workload.weights_dtype" if work.weights_dtype else "model.weights_dtype",
-            work.weights_dtype or model.weights_dtype,
-        ),
-        scale_bytes=leaf("model.scale_bytes", model.scale_bytes),
+    weights_bytes = model_state.quantized_bytes(
+        element_bytes=size("workload.weights_dtype", work.weights_dtype)
+        if work.weights_dtype or work.phase == "train"  # which runs in the activations' format
+        else size("model.weights_dtype", model.weights_dtype),
+        scale_bytes=leaf.derived("scale_bytes", 0, "training has none")
+        if work.phase == "train"
+        else leaf("model.scale_bytes", model.scale_bytes),
     )
     sixteen = leaf.derived(
         "unquantized_bytes",
@@ -282,7 +149,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         partition=mesh.partition,
         kinds=kinds,
         widest=widest,
-        stages=_stages(leaf, scenario),
+        stages=stages_of(leaf, scenario),
         unknown=bool(model.unknown) or not any(kind.attends for kind in kinds),
         hidden_size=leaf("model.hidden_size", model.hidden_size),
         vocab_size=leaf("model.vocab_size", model.vocab_size),
@@ -297,13 +164,10 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         ep_size=leaf("mesh.ep_size", mesh.ep_size),
         world_size=leaf.derived("world_size", mesh.world_size, "tp x cp x pp x dp"),
         tokens=tokens_of(new_tokens, cached_tokens, cp_size, decoding=work.phase == "decode"),
+        asked_tokens=asked,
         batch_size=batch_size,
-        attention_batch_size=layout.replica_sequences(
-            batch_size=batch_size, attention_dp_size=replicas
-        ),
-        shared_tokens=cached_tokens
-        if work.shared_prefix
-        else leaf.derived("shared_tokens", 0, f"workload.shared_prefix={work.shared_prefix}"),
+        attention_batch_size=sequences,
+        shared_tokens=leaf("workload.shared_len", work.shared_len),
         activation_bytes=size("workload.activation_dtype", work.activation_dtype),
         kv_bytes=cache.mean_element_bytes(
             row_bytes=kinds[widest].cached.row_bytes, elements=kinds[widest].cached.elements
@@ -328,9 +192,14 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
 def token_multiple(scenario: Scenario) -> int:
     """New tokens of a sequence must be a multiple of this for every rank to hold as many."""
     mesh = scenario.mesh
-    if scenario.workload.phase == "decode" or mesh.cp_size == 1:
+    if scenario.workload.phase == "decode":
         return 1
-    return mesh.cp_size * (2 if mesh.partition == "zigzag" and mesh.ring_size > 1 else 1)
+    return multiple_of(mesh.cp_size, mesh.partition, mesh.ring_size)
+
+
+def multiple_of(cp_size: int, partition: str, ring_size: int) -> int:
+    """Tokens of which every rank, and every chunk of a zigzag, has as many."""
+    return cp_size * (2 if partition == "zigzag" and ring_size > 1 else 1)
 
 
 def tokens_of(new: Number, cached: Number, cp_size: Number, *, decoding: bool) -> Tokens:
@@ -352,17 +221,41 @@ def with_tokens(x: Numbers, tokens: int, why: str) -> Numbers:
         cached = x.leaf.derived("cached_tokens", tokens, why)
     else:
         new = x.leaf.derived("new_tokens", tokens, why)
-    return x._replace(tokens=tokens_of(new, cached, x.cp_size, decoding=decoding))
+    return x._replace(asked_tokens=new, tokens=tokens_of(new, cached, x.cp_size, decoding=decoding))
+
+
+def with_cached(x: Numbers, tokens: int, why: str) -> Numbers:
+    """Return the numbers with other cached tokens, the pass unchanged."""
+    cached = x.leaf.derived("cached_tokens", tokens, why)
+    decoding = x.phase == "decode"
+    return x._replace(tokens=tokens_of(x.tokens.new, cached, x.cp_size, decoding=decoding))
 
 
 def with_rings(x: Numbers, ring_size: int, why: str) -> Numbers:
     """Return the numbers with another ring size, the exchange of heads unchanged."""
-    ranks = x.leaf.derived("cp_size", ring_size * x.sizes["ulysses"], why)
+    decoding, exchange = x.phase == "decode", x.sizes["ulysses"]
+    ranks = x.leaf.derived("cp_size", ring_size * exchange, why)
+    others = x.sizes["tp"] * x.sizes["pp"] * x.sizes["dp"]
+    new = x.tokens.new
+    if not decoding:
+        multiple = multiple_of(ring_size * exchange, x.partition, ring_size)
+        new = layout.padded_tokens(
+            new_tokens=x.asked_tokens,
+            multiple=x.leaf.derived("multiple", multiple, f"{x.partition} over so many ranks"),
+        )
     return x._replace(
         sizes={**x.sizes, "ring": ring_size},
         cp_size=ranks,
-        tokens=tokens_of(x.tokens.new, x.tokens.cached, ranks, decoding=x.phase == "decode"),
+        world_size=x.leaf.derived("world_size", ring_size * exchange * others, why),
+        tokens=tokens_of(new, x.tokens.cached, ranks, decoding=decoding),
     )
+
+
+def with_sequences(x: Numbers, sequences: int, why: str) -> Numbers:
+    """Return the numbers with other sequences on every replica, of the model or its attention."""
+    held = x.leaf.derived("sequences", sequences, why)
+    batch = layout.cache_replicas(dp_size=held, attention_dp_size=x.attention_dp_size)
+    return x._replace(batch_size=batch, attention_batch_size=held)
 
 
 def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
@@ -372,239 +265,3 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     sizes["ulysses"] = ulysses_size
     candidate = x.leaf.derived("ulysses_size", ulysses_size, "a candidate layout")
     return x._replace(sizes=sizes, ulysses_size=candidate)
-
-
-def plain(value: Any) -> Any:
-    """Return the number itself, for a decision that no formula takes."""
-    return value.value if isinstance(value, Known) else value
-
-
-class _Formats(NamedTuple):
-    """Bytes of a cached element, by what it is."""
-
-    key: Number
-    value: Number
-    rotary: Number
-    wire: Number | None
-    indexer: Number
-    indexer_scale: Number
-    alignment: Number
-
-
-def _formats(leaf: Leaves, scenario: Scenario) -> _Formats:
-    """Find the formats of the cache: the workload's, else the checkpoint's, else activations'."""
-    work, model = scenario.workload, scenario.model
-    path, dtype = "workload.activation_dtype", str(work.activation_dtype)
-    if model.kv_dtype is not None:
-        path, dtype = "model.kv_dtype", model.kv_dtype
-    if work.kv_dtype is not None:
-        path, dtype = "workload.kv_dtype", work.kv_dtype
-
-    def size(own: str | None, name: str, table: Mapping[str, float]) -> Number:
-        where, which = (path, dtype) if own is None else (f"workload.{name}", own)
-        return leaf(where, table.get(which, ELEMENT_BYTES[which]))
-
-    given = work.kv_dtype or model.kv_dtype
-    return _Formats(
-        key=size(work.k_dtype, "k_dtype", ELEMENT_BYTES),
-        value=size(work.v_dtype, "v_dtype", ELEMENT_BYTES),
-        rotary=size(work.k_dtype, "k_dtype", ROTARY_BYTES),
-        wire=None if given is None else leaf(path, ELEMENT_BYTES[given]),
-        indexer=leaf.derived("element_bytes", 1, "an indexer caches keys in fp8"),
-        indexer_scale=leaf.derived("scale_bytes", 4, "and one fp32 scale a key"),
-        alignment=leaf("engine.row_alignment", scenario.engine.row_alignment),
-    )
-
-
-def _kind(leaf: Leaves, scenario: Scenario, index: int, tp_size: Number, formats: _Formats) -> Kind:
-    model, drafts = scenario.model, scenario.workload.draft_layers
-    kind, path = model.kinds[index], f"model.kinds.{index}"
-    if not scenario.workload.cache_latents:
-        kind = kind.model_copy(update={"latent_dim": None, "latent_v_dim": None})
-    of_drafts = f" and {drafts} draft layers" if drafts else ""
-
-    def field(name: str) -> Number:
-        return leaf(f"{path}.{name}", getattr(kind, name))
-
-    def optional(name: str) -> Number | None:
-        return None if getattr(kind, name) is None else field(name)
-
-    heads, groups = field("num_attention_heads"), field("num_key_value_heads")
-    rank_kv_heads = layout.kv_heads(num_key_value_heads=groups, tp_size=tp_size)
-    return Kind(
-        layers=leaf.derived(
-            f"layers of kind {index}",
-            (model.pattern + model.draft_pattern[:drafts]).count(index),
-            f"of {model.num_hidden_layers} layers{of_drafts} of {model.name}",
-        ),
-        num_attention_heads=heads,
-        num_key_value_heads=groups,
-        rank_heads=heads
-        if kind.num_attention_heads is None
-        else layout.query_heads(num_attention_heads=heads, tp_size=tp_size),
-        rank_kv_heads=rank_kv_heads,
-        head_dim=field("head_dim"),
-        v_head_dim=field("v_head_dim"),
-        latent_dim=optional("latent_dim"),
-        latent_v_dim=optional("latent_v_dim"),
-        window=optional("window"),
-        compress_ratio=optional("compress_ratio"),
-        caches=kind.caches,
-        cached=_cached(leaf, kind, field, rank_kv_heads, formats),
-        state=State(field("state_heads"), field("conv_state"), field("recurrent_state")),
-        active_intermediate_size=field("active_intermediate_size"),
-        mixer_width=field("mixer_width"),
-        num_experts_per_tok=field("num_experts_per_tok") if kind.num_experts_per_tok else None,
-    )
-
-
-def _cached(
-    leaf: Leaves,
-    kind: LayerKind,
-    field: Callable[[str], Number],
-    rank_kv_heads: Number,
-    formats: _Formats,
-) -> Cached:
-    """What a token leaves in the caches of a layer."""
-    indexer = cache.indexer_row_bytes(
-        indexer_dim=field("indexer_dim"),
-        element_bytes=formats.indexer,
-        scale_bytes=formats.indexer_scale,
-        present=leaf.derived("present", int(kind.indexer_dim > 0), "1 with an indexer"),
-    )
-    if kind.latent_dim is not None:
-        latent = cache.latent_row_bytes(
-            latent_dim=field("latent_dim"),
-            latent_v_dim=field("latent_v_dim"),
-            latent_bytes=formats.key,
-            rotary_bytes=formats.rotary,
-            alignment=formats.alignment,
-        )
-        return Cached(field("latent_dim"), latent, latent, indexer)
-
-    def row(num_kv_heads: Number) -> Number:
-        return cache.cache_row_bytes(
-            num_kv_heads=num_kv_heads,
-            head_dim=field("head_dim"),
-            v_head_dim=field("v_head_dim"),
-            k_bytes=formats.key,
-            v_bytes=formats.value,
-            alignment=formats.alignment,
-        )
-
-    groups = field("num_key_value_heads")
-    elements = cache.cached_elements(
-        num_kv_heads=groups, head_dim=field("head_dim"), v_head_dim=field("v_head_dim")
-    )
-    return Cached(elements, row(groups), row(rank_kv_heads), indexer)
-
-
-def stage_slices(
-    num_layers: int, pp_size: int, given: tuple[int, ...] | None = None
-) -> list[slice]:
-    """
-    Cut the layers into stages as given, or evenly, the first ones one longer where need be.
-
-    >>> stage_slices(7, 3)
-    [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
-    """
-    if given is not None:
-        return [slice(a, b) for a, b in pairwise(accumulate(given, initial=0))]
-    each, more = divmod(num_layers, pp_size)
-    ends = [each * s + min(s, more) for s in range(pp_size + 1)]
-    return [slice(a, b) for a, b in pairwise(ends)]
-
-
-def _stages(leaf: Leaves, scenario: Scenario) -> tuple[Stage, ...]:
-    """Build the stages that differ: equal ones are alike in every number."""
-    model, mesh = scenario.model, scenario.mesh
-    drafts = model.draft_pattern[: scenario.workload.draft_layers]
-    stages: dict[tuple[Any, ...], Stage] = {}
-    slices = stage_slices(
-        len(model.pattern), min(mesh.pp_size, len(model.pattern) + 1), mesh.pp_layers
-    )
-    for index, part in enumerate(slices):
-        counts = Counter(model.pattern[part])
-        first, last = index == 0, index == len(slices) - 1
-        if last:
-            counts.update(drafts)
-        room = None if mesh.pp_memory is None else mesh.pp_memory[min(index, mesh.pp_size - 1)]
-        key = (first, last, room, *sorted(counts.items()))
-        if key not in stages:
-            stages[key] = _stage(
-                leaf, model, index, counts, first=first, last=last, drafts=len(drafts), room=room
-            )
-    return tuple(stages.values())
-
-
-_SPLITS = {
-    "none": "replicated",
-    "tensor": "tensor-parallel",
-    "heads": "query-head",
-    "kv": "K and V",
-    "expert": "expert",
-}
-
-
-def _stage(
-    leaf: Leaves,
-    model: ModelSpec,
-    index: int,
-    counts: Mapping[int, int],
-    *,
-    first: bool,
-    last: bool,
-    drafts: int,
-    room: float | None,
-) -> Stage:
-    here = {"first": int(first), "last": int(last), "draft": drafts if last else 0}
-
-    def copies(tensor: Tensor) -> int:
-        return here[tensor.stage] if tensor.kind is None else counts.get(tensor.kind, 0)
-
-    return Stage(
-        number=index,
-        memory=None if room is None else leaf("mesh.pp_memory", room),
-        layers=tuple(
-            leaf.derived(f"layers of kind {i} on stage {index}", counts.get(i, 0), "model.pattern")
-            for i in range(len(model.kinds))
-        ),
-        parameters=_by_format(leaf, model, copies, f"stage {index}"),
-        last=last,
-    )
-
-
-def _by_format(
-    leaf: Leaves, model: ModelSpec, copies: Callable[[Tensor], int], where: str
-) -> ByFormat:
-    """Add up the tensors, each as often as it is there, by format and by how ranks share them."""
-    sums: Counter[tuple[str, str, int | None]] = Counter()
-    for tensor in model.tensors:
-        kind = tensor.kind if tensor.split == "kv" else None
-        sums[_format_of(tensor), tensor.split, kind] += tensor.parameters * copies(tensor)
-
-    def of(label: str) -> Parameters:
-        def total(split: str, kind: int | None = None) -> Number:
-            name = f"{label} {_SPLITS[split]} parameters of {where}"
-            return leaf.derived(name, sums[label, split, kind], f"tensor list of {model.name}")
-
-        return Parameters(
-            replicated=total("none"),
-            tensor=total("tensor"),
-            heads=total("heads"),
-            kv=tuple(total("kv", kind) for kind in range(len(model.kinds))),
-            expert=total("expert"),
-        )
-
-    return ByFormat(of("quantised"), of("embedding"), of("16-bit"))
-
-
-def _format_of(tensor: Tensor) -> str:
-    if tensor.embeds:
-        return "embedding"
-    return "quantised" if tensor.quantized else "16-bit"
-
-
-def layer_parameters(leaf: Leaves, model: ModelSpec, kind: int | None) -> ByFormat:
-    """Parameters of one layer of a kind; of None, those that exist once."""
-    return _by_format(leaf, model, lambda tensor: int(tensor.kind == kind), f"a layer of {kind}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import memory
-from ringplan.estimation.numbers import layer_parameters, plain
+from ringplan.costs import memory, model_state
+from ringplan.estimation.leaves import plain
+from ringplan.estimation.stages import layer_parameters, tensor_parameters
 from ringplan.specs.recipes import OPTIMIZERS
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.numbers import ByFormat, Numbers, Parameters, Stage
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import ByFormat, Parameters, Stage
     from ringplan.specs.scenario import Scenario
 
 #: Bytes of dense parameters, and of routed experts.
@@ -21,7 +23,7 @@ def by_class(x: Numbers, of: ByFormat) -> list[dict[str, Number]]:
     """Parameters on a rank by format: of all but routed experts, and of those."""
 
     def dense(part: Parameters) -> Number:
-        return memory.dense_parameters(
+        return model_state.dense_parameters(
             replicated=part.replicated,
             tensor=part.tensor,
             heads=part.heads,
@@ -32,7 +34,9 @@ def by_class(x: Numbers, of: ByFormat) -> list[dict[str, Number]]:
         )
 
     def experts(part: Parameters) -> Number:
-        return memory.expert_parameters(expert=part.expert, tp_size=x.tp_size, ep_size=x.ep_size)
+        return model_state.expert_parameters(
+            expert=part.expert, tp_size=x.tp_size, ep_size=x.ep_size
+        )
 
     formats = of._asdict().items()
     return [{name: count(part) for name, part in formats} for count in (dense, experts)]
@@ -50,7 +54,7 @@ def shards(x: Numbers, scenario: Scenario, from_stage: int) -> Pair:
 def weights(x: Numbers, of: ByFormat, over: Pair) -> Pair:
     """Bytes of weights on a rank, dense and experts, each over its shards."""
     dense, experts = (
-        memory.weights_bytes(
+        model_state.weights_bytes(
             **parameters,
             quantized_bytes=x.weights_bytes,
             embedding_bytes=x.embedding_bytes,
@@ -74,8 +78,8 @@ def gradient_size(x: Numbers, scenario: Scenario) -> Number:
 def training_state(x: Numbers, of: ByFormat, over: Pair, bytes_each: Number) -> Pair:
     """Bytes of a training state on a rank, of dense parameters and of experts."""
     dense, experts = (
-        memory.training_state_bytes(
-            parameters=memory.total_parameters(**parameters),
+        model_state.training_state_bytes(
+            parameters=model_state.total_parameters(**parameters),
             bytes_each=bytes_each,
             shards=count,
         )
@@ -86,10 +90,11 @@ def training_state(x: Numbers, of: ByFormat, over: Pair, bytes_each: Number) -> 
 
 def training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]:
     """Bytes of gradients, optimizer, and of layers that are whole for a while."""
-    work, zero_stage = scenario.workload, scenario.mesh.zero_stage
+    work = scenario.workload
     if x.phase != "train":
         nothing = x.leaf.derived("training state", 0, "inference keeps none")
-        return dict.fromkeys(("gradient_bytes", "optimizer_bytes", "gathered_bytes"), nothing)
+        kept = dict.fromkeys(("gradient_bytes", "optimizer_bytes"), nothing)
+        return kept | {"gathered_bytes": _gathered(x, scenario, stage)}
     recipe = OPTIMIZERS[work.optimizer]
     state = x.leaf.derived("bytes_each", recipe.state, f"{work.optimizer}: {recipe.why}")
     moments = training_state(x, stage.parameters, shards(x, scenario, 1), state)
@@ -101,30 +106,38 @@ def training(x: Numbers, scenario: Scenario, stage: Stage) -> dict[str, Number]:
         "optimizer_bytes": x.leaf.derived("optimizer_bytes", 0, "offloaded to the host")
         if "optimizer" in work.offload
         else memory.total_bytes(parts=moments),
-        "gathered_bytes": _gathered(x, scenario, stage)
-        if zero_stage > 1 and plain(x.dp_size) * plain(x.cp_size) > 1
-        else x.leaf.derived("gathered_bytes", 0, f"mesh.zero_stage={zero_stage} gathers nothing"),
+        "gathered_bytes": _gathered(x, scenario, stage),
     }
 
 
 def _gathered(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
-    """Bytes of the largest layer of a stage while it is whole."""
-    zero_stage = scenario.mesh.zero_stage
-    one = x.leaf.derived("shards", 1, "a layer that runs is whole")
-    copies = x.leaf.derived(
-        "copies",
-        2 if zero_stage == 3 else 0,
-        f"mesh.zero_stage={zero_stage}: the layer that runs and the next one",
-    )
-    kinds = [i for i, count in enumerate(stage.layers) if plain(count)] or [0]
+    """Bytes of the largest unit of a stage while it is whole: a layer, or embeddings and head."""
+    zero_stage, training = scenario.mesh.zero_stage, x.phase == "train"
+    if plain(x.dp_size) * plain(x.cp_size) == 1 or zero_stage < (2 if training else 3):
+        return x.leaf.derived("gathered_bytes", 0, f"mesh.zero_stage={zero_stage} gathers nothing")
+    one = x.leaf.derived("shards", 1, "what runs is whole")
+    why = f"mesh.zero_stage={zero_stage}"
+    ahead = x.leaf.derived("copies", 2 if zero_stage == 3 else 0, f"{why}: this layer, the next")
+    alone = x.leaf.derived("copies", 1 if zero_stage == 3 else 0, f"{why}: what is in no layer")
 
-    def of(kind: int) -> Number:
-        layer = layer_parameters(x.leaf, scenario.model, kind)
-        gradient = training_state(x, layer, (one, one), gradient_size(x, scenario))
-        return memory.gathered_layer_bytes(
-            layer_weights_bytes=memory.total_bytes(parts=weights(x, layer, (one, one))),
+    def of(unit: ByFormat, copies: Number) -> Number:
+        gradient = training_state(x, unit, (one, one), gradient_size(x, scenario))
+        return model_state.gathered_layer_bytes(
+            layer_weights_bytes=memory.total_bytes(parts=weights(x, unit, (one, one))),
             copies=copies,
-            layer_gradient_bytes=memory.total_bytes(parts=gradient),
+            layer_gradient_bytes=memory.total_bytes(parts=gradient)
+            if training
+            else x.leaf.derived("layer_gradient_bytes", 0, "inference has none"),
         )
 
-    return max(map(of, kinds), key=plain)
+    units = [
+        of(layer_parameters(x.leaf, scenario.model, kind), ahead)
+        for kind, count in enumerate(stage.layers)
+        if plain(count)
+    ]
+    units += [
+        of(tensor_parameters(x.leaf, scenario.model, tensor), alone)
+        for tensor in scenario.model.tensors
+        if tensor.embeds and (stage.last if tensor.stage == "last" else stage.number == 0)
+    ]
+    return max(units, key=plain)

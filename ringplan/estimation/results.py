@@ -24,7 +24,10 @@ from ringplan.costs import (
     layout,
     masks,
     memory,
+    model_state,
+    rank_cache,
     ring,
+    working,
 )
 from ringplan.costs.formula import Formula
 
@@ -56,15 +59,17 @@ class RankMemory(NamedTuple):
     """One rank: the one with the least left, or one of a stage."""
 
     weights_bytes: Annotated[Number, metric(memory.total_bytes)] = None
-    kv_bytes: Annotated[Number, metric(cache.rank_kv_bytes, cache.with_indexer)] = None
-    state_bytes: Annotated[Number, metric(cache.rank_state_bytes)] = None
-    activation_bytes: Annotated[Number, metric(memory.working_set_bytes, memory.total_bytes)] = None
-    score_bytes: Annotated[Number, metric(memory.scores_bytes)] = None
-    logits_bytes: Annotated[Number, metric(memory.logits_bytes)] = None
+    kv_bytes: Annotated[Number, metric(rank_cache.rank_kv_bytes, rank_cache.with_indexer)] = None
+    state_bytes: Annotated[Number, metric(rank_cache.rank_state_bytes)] = None
+    activation_bytes: Annotated[Number, metric(working.working_set_bytes, memory.total_bytes)] = (
+        None
+    )
+    score_bytes: Annotated[Number, metric(working.scores_bytes)] = None
+    logits_bytes: Annotated[Number, metric(working.logits_bytes)] = None
     ring_buffer_bytes: Annotated[
         Number, metric(buffers.exchange_buffer_bytes, about="In the pass that holds more.")
     ] = None
-    gathered_bytes: Annotated[Number, metric(memory.gathered_layer_bytes)] = None
+    gathered_bytes: Annotated[Number, metric(model_state.gathered_layer_bytes)] = None
     gradient_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     optimizer_bytes: Annotated[Number, metric(memory.total_bytes)] = None
     overhead_bytes: Annotated[
@@ -73,7 +78,12 @@ class RankMemory(NamedTuple):
     total_bytes: Annotated[Number, metric(memory.rank_total)] = None
     capacity_bytes: Annotated[
         Number,
-        metric(budget.usable_bytes, budget.usable_of_free_bytes, budget.usable_beside_bytes),
+        metric(
+            budget.usable_bytes,
+            budget.usable_of_free_bytes,
+            budget.usable_beside_bytes,
+            budget.usable_with_cache_bytes,
+        ),
     ] = None
     headroom_bytes: Annotated[Number, metric(budget.headroom_bytes)] = None
     kv_budget_bytes: Annotated[Number, metric(budget.kv_budget_bytes)] = None
@@ -88,8 +98,8 @@ class RankMemory(NamedTuple):
 class Memory(NamedTuple):
     """What lies where, and what would fit."""
 
-    num_parameters: Annotated[int | None, plain("Parameters that are loaded.", "1")]
-    num_active_parameters: Annotated[int | None, plain("Of them, those a token meets.", "1")]
+    num_parameters: Annotated[Number, plain("Parameters that are loaded.", "1")]
+    num_active_parameters: Annotated[Number, plain("Of them, those a token meets.", "1")]
     kv_bytes_per_token: Annotated[Number, metric(cache.kv_bytes_per_token)]
     kv_bytes_per_token_full: Annotated[
         Number,
@@ -107,7 +117,8 @@ class Memory(NamedTuple):
     max_seq_len: Annotated[Number, metric(fit.max_seq_len)]
     min_cp_size: Annotated[Number, metric(fit.min_cp_size)]
     kv_tokens: Annotated[Number, metric(fit.kv_tokens)]
-    max_concurrency: Annotated[Number, metric(fit.max_concurrency)]
+    max_concurrency: Annotated[Number, metric(fit.max_concurrency, about="By tokens.")]
+    max_sequences: Annotated[Number, metric(fit.max_sequences)]
     not_counted: Annotated[
         tuple[str, ...], plain("Parts of the memory bill that are not computed.")
     ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
-from ringplan.estimation.numbers import layer_parameters, numbers, plain
+from ringplan.estimation.numbers import numbers
 from ringplan.estimation.parameters import shards, weights
+from ringplan.estimation.stages import tensor_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringplan.estimation.numbers import Numbers, Stage
+    from ringplan.estimation.numbers import Numbers
+    from ringplan.estimation.stages import Stage
     from ringplan.specs.model import Tensor
     from ringplan.specs.scenario import Scenario
 
@@ -55,12 +58,15 @@ def tensor_list(scenario: Scenario) -> tuple[Listed, ...]:
 
 
 def _rows(x: Numbers, scenario: Scenario, stage: Stage) -> Iterator[Listed]:
-    """List a tensor once for the model's layers, and once for its draft layers."""
+    """List a tensor once for the model's layers, and once for its draft layers; a tied copy too."""
     model, loaded = scenario.model, scenario.workload.draft_layers
+    alone, drafted = model.copies(0), model.copies(loaded)
     for tensor in model.tensors:
-        own = model.copies(tensor, 0)
-        drafts = model.copies(tensor, loaded) - own
+        own = alone(tensor)
+        drafts = drafted(tensor) - own
         drafts_here = drafts if stage.last else 0
+        if tensor.stage == "tied" and stage.last and stage.number:
+            yield _row(x, scenario, tensor, 0, 1, draft=False)
         if own:
             here = _on_stage(tensor, stage) - (0 if tensor.kind is None else drafts_here)
             yield _row(x, scenario, tensor, own, here, draft=False)
@@ -78,9 +84,7 @@ def _on_stage(tensor: Tensor, stage: Stage) -> int:
 def _row(
     x: Numbers, scenario: Scenario, tensor: Tensor, copies: int, here: int, *, draft: bool
 ) -> Listed:
-    alone = scenario.model.model_copy(update={"tensors": (tensor,)})
-    drafts = scenario.workload.draft_layers
-    one = layer_parameters(x.leaf, alone, tensor.kind)
+    one = tensor_parameters(x.leaf, scenario.model, tensor)
     held = weights(x, one, shards(x, scenario, 3))
     return Listed(
         name=tensor.name,
@@ -91,6 +95,6 @@ def _row(
         draft=draft,
         copies=copies,
         parameters=copies * tensor.parameters,
-        active_parameters=copies * alone.active_parameters(drafts) // alone.copies(tensor, drafts),
+        active_parameters=copies * scenario.model.active(tensor),
         rank_bytes=here * float(sum(map(plain, held))),
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 8  # no path of a scenario has more dots
 BLOCKS: Final = ("model", "hardware", "mesh", "workload", "engine")
+_WHOLE: Final = ("mesh", "workload")  # which have no shipped files to name
 
 
 _PATHS: Final = [
@@ -162,7 +163,7 @@ def _check_blocks(tree: Tree, file: Path | None) -> None:
         if block not in BLOCKS:
             hint = nearest(block, BLOCKS, noun="blocks")
             raise SpecError(f"{tree.origins[block].where}: unknown block '{block}'", hint=hint)
-        if not isinstance(value, (dict, str)) or (isinstance(value, str) and block in BLOCKS[2:]):
+        if not isinstance(value, (dict, str)) or (isinstance(value, str) and block in _WHOLE):
             raise SpecError(
                 f"{tree.origins[block].where}: {block} is '{value}', but must be a block of keys",
                 hint=f"write '{block}:' and its keys below, indented ({file})",
@@ -382,11 +383,16 @@ def _engine(
     tree: Tree, workload: Workload | None, workload_tree: Tree, problems: Problems
 ) -> tuple[Engine | None, dict[str, Origin]]:
     """Read the memory policy that the workload names, and what the scenario changes of it."""
-    name = workload.engine if workload else None
-    document = _named("engines", name, workload_tree.origins.get("engine"))
+    name, origin = workload.engine if workload else None, workload_tree.origins.get("engine")
+    changes, given = tree.branch("engine"), tree.values.get("engine")
+    base = given if isinstance(given, str) else changes.values.pop("base", None)
+    where = tree.origins.get("engine") or changes.origins.pop("base", None)
+    if base is not None and name is not None and base != name:
+        raise SpecError(f"two engines: {base} ({where}) and {name} ({origin})", hint="keep one")
+    document = _named("engines", name if base is None else str(base), origin or where)
     engine = read_profiled(document)
     engine.values.pop("sources", None)  # the origins have them
-    engine.overlay(tree.branch("engine"))
+    engine.overlay(changes)
     return problems.validate(Engine, engine, "engine"), engine.origins
 
 

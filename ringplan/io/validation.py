@@ -27,6 +27,15 @@ _COMPARISONS = {
 CURES = {"seq_len": "give --seq-len 128K, or workload.seq_len in the file"}
 
 
+#: What a list looks like.
+LISTS = {
+    "offload": "[activations]",
+    "outside_budget": "[graphs]",
+    "pp_layers": "[20, 12]",
+    "pp_memory": '["80 GiB", "48 GiB"]',
+}
+
+
 class Problems:
     """Collects what is wrong in several blocks, so that all of it is said at once."""
 
@@ -88,7 +97,7 @@ def _message(  # noqa: C901, PLR0911 - one answer a kind
     if kind in ("bool_type", "bool_parsing"):
         return f"is {quote(given)}, but must be true or false"
     if kind == "tuple_type":
-        return f"is {quote(given)}, but must be a list, like [tp, ring]"
+        return f"is {quote(given)}, but must be a list, like {LISTS.get(loc[-1], '[tp, ring]')}"
     if kind in ("model_type", "model_attributes_type"):
         return f"is {quote(given)}, but must be a block of keys"
     return f"is {quote(given)}: {details['msg'].lower()}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringplan.render.documents import cell
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -62,6 +64,11 @@ def parts(rank: RankMemory, *, training: bool) -> Iterator[tuple[str, float | No
         value = getattr(rank, field)
         if value or (value is None and field in told):
             yield name, value
+
+
+def columns_of(rank: RankMemory, *names: str) -> list[str]:
+    """Show some bytes of a rank."""
+    return [cell(getattr(rank, name), "B") for name in names]
 
 
 def bar(start: float, value: float, scale: float) -> str:

@@ -40,8 +40,10 @@ def document(
     return made
 
 
-def memory_document(bill: Bill, inputs: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Assemble the JSON document of ``ringplan memory``."""
+def memory_document(
+    bill: Bill, inputs: Iterable[dict[str, Any]], explained: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Assemble the JSON document of ``ringplan memory``; ``explained`` adds derivations."""
     estimate = bill.assessment.estimate
     why = {name: why for name, why in estimate.not_counted.items() if name.startswith("memory.")}
     made = {
@@ -54,6 +56,8 @@ def memory_document(bill: Bill, inputs: Iterable[dict[str, Any]]) -> dict[str, A
     }
     if bill.tensors is not None:
         made["tensors"] = nested(bill.tensors)
+    if explained is not None:
+        made["explain"] = explained
     return made
 
 

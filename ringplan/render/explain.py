@@ -91,6 +91,16 @@ def number(value: Any, unit: str) -> str:
     return text if exact == text or unit in ("1", "token") else f"{text} ({exact})"
 
 
+def exact(size: float) -> str:
+    """
+    Show bytes for people and exactly.
+
+    >>> exact(81920.0)
+    '81.9 kB (81,920)'
+    """
+    return number(int(size) if size == int(size) else size, "B")
+
+
 def tree(known: Known) -> dict[str, Any]:
     """Return a derivation as nested dictionaries."""
     node: dict[str, Any] = {"value": _plain(known.value), "name": known.name}

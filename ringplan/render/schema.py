@@ -64,13 +64,16 @@ def _partial(spec: type[HardwareProfile | Engine]) -> dict[str, Any]:
     return made
 
 
+_EXPLAINED = {"type": "object", "description": "With --explain: derivation by metric."}
+
+
 def estimate_schema() -> dict[str, Any]:
     """Return the schema of ``ringplan estimate --format json``, unit and scope of every number."""
     made = _head("ringplan estimate", "estimate", "findings")
     made["properties"] |= {
         "estimate": _block(Estimate),
         "findings": {"type": "array", "items": _record(Finding)},
-        "explain": {"type": "object", "description": "With --explain: derivation by metric."},
+        "explain": _EXPLAINED,
     }
     return made
 
@@ -93,6 +96,7 @@ def memory_schema() -> dict[str, Any]:
             "type": "array",
             "items": _measured(_record(Listed), "rank"),
         },
+        "explain": _EXPLAINED,
     }
     return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ringplan import __version__
 from ringplan.render.bill import parts
 from ringplan.render.documents import cell
+from ringplan.render.words import in_one_pass, rank_words, sequences, subtitle
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -27,13 +28,31 @@ class Section(NamedTuple):
     note: str = ""
 
 
+def without_zeros(section: Section) -> Section:
+    """Leave out the columns that are zero, or nothing, in every row."""
+    kept = [
+        index
+        for index in range(len(section.columns))
+        if not section.rows or any(row[index] not in ("0 B", "-") for row in section.rows)
+    ]
+    return section._replace(
+        columns=[section.columns[index] for index in kept],
+        rows=[[row[index] for index in kept] for row in section.rows],
+    )
+
+
 class Page(NamedTuple):
-    """A whole answer: the verdict, whether it is good news, lines below it, and sections."""
+    """
+    A whole answer: the verdict, whether it is good news, lines below it, and sections.
+
+    ``end`` stands below all of it on a terminal.
+    """
 
     verdict: str
     mood: Literal["good", "fair", "bad"]
     lines: list[str]
     sections: list[Section]
+    end: str = ""
 
 
 #: Verdicts on a ring that are no reason for concern.
@@ -48,7 +67,7 @@ def page(assessment: Assessment, *, timeline: bool = False) -> Page:
     if not summary.works or summary.verdict == "stalled":
         mood = "bad"
     made = sections(assessment, timeline=timeline)
-    return Page(headline(assessment), mood, [subtitle(assessment)], made)
+    return Page(headline(assessment), mood, [subtitle(assessment.scenario)], made)
 
 
 def headline(assessment: Assessment) -> str:
@@ -59,36 +78,6 @@ def headline(assessment: Assessment) -> str:
         return f"{summary.headline}{change}"
     word = "works" if summary.works else "does not work"
     return f"{word}: {summary.headline}{change}"
-
-
-def subtitle(assessment: Assessment) -> str:
-    """Return the scenario in one line, with the exact integers."""
-    s = assessment.scenario
-    mesh, work = s.mesh, s.workload
-    sizes = [
-        f"{name} {size}"
-        for name, size in (
-            ("cp", mesh.cp_size),
-            ("ulysses", mesh.ulysses_size),
-            ("tp", mesh.tp_size),
-            ("pp", mesh.pp_size),
-            ("dp", mesh.dp_size),
-            ("ep", mesh.ep_size),
-        )
-        if size > 1
-    ]
-    cached = work.split[0]
-    parts = [
-        f"{s.model.name} on {mesh.world_size} x {s.hardware.name}",
-        " x ".join(sizes) or "one rank",
-        f"{work.phase} of {work.seq_len:,} tokens" + (f", {cached:,} cached" if cached else ""),
-        f"batch {work.batch_size}",
-        f"{mesh.partition}{', causal' if work.causal else ', no mask'}",
-        f"schedule {s.schedule.name}",
-    ]
-    if work.engine is not None:
-        parts.append(f"engine {s.engine.name}")
-    return "; ".join(parts)
 
 
 def sections(assessment: Assessment, *, timeline: bool = False) -> list[Section]:
@@ -125,14 +114,16 @@ def _memory(assessment: Assessment) -> Section:
         plural = "" if devices == 1 else "s"
         facts.append(f"fits from cp {memory.min_cp_size} on ({devices:,} device{plural})")
     if memory.kv_tokens:
-        facts.append(
-            f"room for {memory.kv_tokens:,} cached tokens ({memory.max_concurrency:,.1f} sequences)"
-        )
+        room = f"room for {memory.kv_tokens:,} cached tokens"
+        if memory.max_sequences is not None:
+            room += f", {sequences(memory.max_sequences)}{in_one_pass(assessment.scenario)}"
+        facts.append(room)
     if memory.score_matrix_bytes:
         scores = show(memory.score_matrix_bytes, "B")
         facts.append(f"scores that FlashAttention never stores {scores} a layer")
     facts += [f"not counted: {part}" for part in memory.not_counted]
-    return Section("Memory of the fullest rank", ["part", "bytes", "share"], rows, "; ".join(facts))
+    title = f"Memory of {rank_words(assessment.scenario)}"
+    return Section(title, ["part", "bytes", "share"], rows, "; ".join(facts))
 
 
 def _bytes(value: float | None) -> str:

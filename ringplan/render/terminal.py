@@ -44,6 +44,8 @@ def report(page: Page) -> Group:
         parts += ["", Text(section.title, style="bold"), table(section)]
         if section.note:
             parts.append(Text(section.note))
+    if page.end:
+        parts += ["", Text(page.end, style="dim")]
     return Group(*parts)
 
 
@@ -70,12 +72,22 @@ def table(section: Section) -> Table:
 
 
 def _folded(section: Section) -> Section:
-    """Break long names after a dot, so that the other columns have room in 80 columns."""
+    """Break long names after a dot or a word, so that the other columns fit 80 columns."""
     columns = zip(section.columns, *section.rows, strict=True)
     room = 80 - sum(max(map(len, column)) + 3 for column in list(columns)[1:])
 
-    def fold(name: str) -> str:
-        head, dot, tail = name.rpartition(".")
-        return f"{fold(head)}{dot}\n  {tail}" if head and len(name) > room else name
+    rows = [[_broken(name, room), *rest] for name, *rest in section.rows]
+    return section._replace(rows=rows)
 
-    return section._replace(rows=[[fold(name), *rest] for name, *rest in section.rows])
+
+def _broken(name: str, room: int) -> str:
+    r"""
+    Break a name into lines no longer than the room for them.
+
+    >>> _broken("mlp.gate.e_score_correction_bias", 23)
+    'mlp.gate.\n  e_score_correction_\n  bias'
+    """
+    if len(name) <= room:
+        return name
+    cut = name.rfind(".", 0, room) + 1 or name.rfind("_", 0, room) + 1
+    return f"{name[:cut]}\n  {_broken(name[cut:], room - 2)}" if cut else name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ringplan.specs.base import BytesOrNone, Spec, TokensOrNone
-from ringplan.specs.dtypes import Dtype
+from ringplan.specs.dtypes import Dtype, KvDtype
 from ringplan.specs.hardware import Share, Source
 
 #: What `utilization` is a share of: the device's memory, and everything must stay inside; the
@@ -47,14 +47,18 @@ class Engine(Spec):
     window_share: Share = Field(
         default=1.0, description="Tokens of a window layer's pool over those of a full layer's."
     )
-    window_slack_tokens: TokensOrNone = Field(
-        default=0, description="Tokens of a micro-batch that window layers hold beside windows."
+    window_slack_tokens: TokensOrNone | None = Field(
+        default=0,
+        description="Tokens in flight that window layers hold beside windows; None is a chunk.",
     )
     chunk_tokens: TokensOrNone | None = Field(
         default=None, description="Tokens of a prefill chunk; None is the whole pass at once."
     )
     logit_rows: TokensOrNone | None = Field(
         default=None, description="Rows of logits held at once; None is one a sequence."
+    )
+    gathers_logits: bool = Field(
+        default=False, description="Whether every tensor-parallel rank gets whole rows of logits."
     )
     state_dtype: Dtype = Field(default="fp32", description="Recurrent states, unless the model's.")
     conv_dtype: Dtype | None = Field(
@@ -69,7 +73,24 @@ class Engine(Spec):
         default=None, description="Buffers of communicators, where there is more than one rank."
     )
     graphs: BytesOrNone | None = Field(default=None, description="Captured graphs.")
+    quantized_kv_dtype: KvDtype = Field(
+        default="fp8", description="The 8-bit format of the cache that the engine offers."
+    )
     prints_gib_as: Literal["GiB", "GB", "MiB"] = Field(
         default="GiB", description="What the engine's log calls 2^30 bytes (MiB: it prints 2^20)."
     )
+    kv_cache: BytesOrNone | None = Field(
+        default=None,
+        description="Bytes of a rank's cache, where they are given; then no share is taken.",
+    )
     sources: dict[str, Source] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Engine:
+        beside = [name for name in ("communicators", "graphs") if getattr(self, name)]
+        if beside and self.runtime is None:
+            raise ValueError(
+                f"{' and '.join(beside)} without a runtime: hardware.memory.overhead has them in it"
+                " (give engine.runtime as well)"
+            )
+        return self

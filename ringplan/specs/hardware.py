@@ -23,7 +23,15 @@ def _table(given: object) -> object:
     return ((1, given),)
 
 
-Share = Annotated[float, Field(strict=True, ge=1e-6, le=1)]
+def _number(given: object) -> object:
+    """Read 1e-6, which YAML takes for text, as a number."""
+    try:
+        return float(given) if isinstance(given, str) else given
+    except ValueError:
+        raise ValueError(f"is '{given}', but must be a share from 0 to 1, like 0.9") from None
+
+
+Share = Annotated[float, BeforeValidator(_number), Field(strict=True, ge=1e-6, le=1)]
 Efficiency = Annotated[
     tuple[tuple[int, Share], ...],
     BeforeValidator(_table, json_schema_input_type=float | dict[str, float]),

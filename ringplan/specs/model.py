@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from ringplan.specs.base import Spec
 from ringplan.specs.dtypes import Dtype, KvDtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CountOrNone = Annotated[int, Field(ge=0, le=10**12)]
@@ -37,7 +41,8 @@ class Tensor(NamedTuple):
         False for a tensor that stays in 16 bits when the model's weights are quantised.
     stage
         For a tensor that exists once: ``first`` or ``last`` pipeline stage; ``draft`` for one that
-        every draft layer has beside its layer, on the last stage.
+        every draft layer has beside its layer, on the last stage; ``tied`` for a copy of what the
+        first stage has, which a last stage needs that is not the first.
     """
 
     name: str
@@ -45,7 +50,7 @@ class Tensor(NamedTuple):
     split: Split = "tensor"
     kind: int | None = None
     quantized: bool = True
-    stage: Literal["first", "last", "draft"] = "first"
+    stage: Literal["first", "last", "draft", "tied"] = "first"
 
     @property
     def parameters(self) -> int:
@@ -153,23 +158,23 @@ class ModelSpec(Spec):
 
     def parameters(self, draft_layers: int) -> int:
         """All parameters with so many draft layers, but those of `not_counted`."""
-        return sum(tensor.parameters * self.copies(tensor, draft_layers) for tensor in self.tensors)
+        copies = self.copies(draft_layers)
+        return sum(tensor.parameters * copies(tensor) for tensor in self.tensors)
 
     def active_parameters(self, draft_layers: int) -> int:
         """Parameters that one token meets: of routed experts, those it visits."""
-        return sum(self._met(tensor) * self.copies(tensor, draft_layers) for tensor in self.tensors)
+        copies = self.copies(draft_layers)
+        return sum(self.active(tensor) * copies(tensor) for tensor in self.tensors)
 
-    def _met(self, tensor: Tensor) -> int:
+    def active(self, tensor: Tensor) -> int:
+        """Parameters of one copy of a tensor that one token meets."""
         if tensor.split != "expert" or tensor.kind is None:
             return tensor.parameters
         visited = self.kinds[tensor.kind].num_experts_per_tok
         return tensor.parameters * visited // tensor.shape[0]
 
-    def copies(self, tensor: Tensor, draft_layers: int) -> int:
-        """How often the model has a tensor."""
-        if tensor.stage == "draft":
-            return draft_layers
-        if tensor.kind is None:
-            return 1
-        drafts = self.draft_pattern[:draft_layers]
-        return self.pattern.count(tensor.kind) + drafts.count(tensor.kind)
+    def copies(self, draft_layers: int) -> Callable[[Tensor], int]:
+        """Return how often the model has a tensor; a copy of a tied one is none."""
+        layers = Counter(self.pattern + self.draft_pattern[:draft_layers])
+        once = {"first": 1, "last": 1, "tied": 0, "draft": draft_layers}
+        return lambda tensor: once[tensor.stage] if tensor.kind is None else layers[tensor.kind]

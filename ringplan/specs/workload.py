@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,19 @@ from ringplan.specs.dtypes import Dtype, KvDtype
 Phase = Literal["prefill", "decode", "train"]
 Optimizer = Literal["adamw", "adamw_8bit", "adamw_bf16", "sgd"]
 Loss = Literal["unfused", "in_place", "chunked", "fused"]
+
+
+#: Fields that only one of training and serving looks at.
+OF_TRAINING: Final = (
+    "gradient_dtype",
+    "loss",
+    "loss_chunk_tokens",
+    "num_micro_batches",
+    "offload",
+    "optimizer",
+    "recompute",
+)
+OF_SERVING: Final = ("chunk_tokens", "k_dtype", "kv_dtype", "shared_len", "state_dtype", "v_dtype")
 
 
 class Workload(Spec):
@@ -68,10 +81,10 @@ class Workload(Spec):
         description="Draft (multi-token prediction) layers that are loaded; engines leave them out"
         " unless speculative decoding is on.",
     )
-    shared_prefix: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether the cached tokens are the same in all sequences and stored once.",
+    shared_len: TokensOrNone = Field(
+        default=0,
+        description="First tokens of the context that all sequences have in common; they are"
+        " stored once.",
     )
     flash_attention: bool = Field(
         default=True, strict=True, description="Whether attention stores no scores."
@@ -126,14 +139,27 @@ class Workload(Spec):
                 f"cached_len={cached} leaves no new token of seq_len={self.seq_len}"
                 f" (seq_len counts the cached tokens too)"
             )
-        if self.phase != "train" and self.offload:
-            raise ValueError("offload is for training (leave it out)")
+        if self.phase == "train" and self.engine not in (None, "none"):
+            raise ValueError(f"engine {self.engine} serves and does not train (leave engine out)")
+        if self.shared_len > self.seq_len:
+            raise ValueError(f"shared_len={self.shared_len} is more than seq_len={self.seq_len}")
+        if "activations" in self.offload and self.recompute != "full":
+            raise ValueError(
+                "offload of activations moves layer inputs, which only recompute: full keeps"
+                " (leave one of them out)"
+            )
         if cached + new != self.seq_len:
             raise ValueError(
                 f"cached_len={cached} + new_tokens={new} is not seq_len={self.seq_len}"
                 " (give two of the three)"
             )
         return self
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Fields that were given and that this phase does not look at."""
+        others = OF_SERVING if self.phase == "train" else OF_TRAINING
+        return tuple(name for name in others if name in self.model_fields_set)
 
     @property
     def split(self) -> tuple[int, int]:

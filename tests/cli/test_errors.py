@@ -184,7 +184,7 @@ BANDWIDTH = "hardware.scale_out.bandwidth_per_direction"
     [
         ("mash.cp_size", "8", ("did you mean mesh?",)),
         ("mesh.cp_sise", "8", ("did you mean cp_size",)),
-        ("workload.seqlen", "8", ("did you mean seq_len?",)),
+        ("workload.seqlen", "8", ("did you mean seq_len",)),
         ("hardware.scale_out.bandwith", "5 GB/s", ("scale_out.bandwith",)),
         ("hardware.scale_uot.latency", "5 us", ("scale_out",)),
         ("model.num_key_value_head", "8", ("did you mean num_key_value_heads?",)),

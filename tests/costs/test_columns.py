@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 
 import ringplan.estimation.core  # noqa: F401 - registers every formula
-from ringplan.costs import attention, axes, cache, collectives, decode, layout, masks, ring
+from ringplan.costs import (
+    attention,
+    axes,
+    cache,
+    collectives,
+    decode,
+    layout,
+    masks,
+    rank_cache,
+    ring,
+)
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
 
@@ -230,7 +240,7 @@ EXACT: list[tuple[Formula[Any], dict[str, Any], int]] = [
         2 * (5 * (3 * N - 2) + 21),
     ),
     (
-        cache.rank_kv_bytes,
+        rank_cache.rank_kv_bytes,
         {
             "layers": (2, 1),
             "growing_tokens": (N, 4),

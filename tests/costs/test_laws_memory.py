@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringplan.costs import buffers, cache, fit, layout, memory
+from ringplan.costs import buffers, cache, fit, layout, memory, model_state, rank_cache, working
 
 counts = st.integers(1, 64)
 sizes = st.integers(0, 10**12)
@@ -74,8 +74,8 @@ def test_shards_of_the_cache_add_up_to_it(
         **formats,
     )
     layer = cache.kv_layer_bytes(dp_size=3, batch_size=2, seq_len=seq_len, row_bytes=whole)
-    held = cache.paged_tokens(batch_size=2, tokens=blocks, shared_tokens=0, page_tokens=1)
-    rank = cache.rank_kv_bytes(
+    held = rank_cache.paged_tokens(batch_size=2, tokens=blocks, shared_tokens=0, page_tokens=1)
+    rank = rank_cache.rank_kv_bytes(
         layers=(1,), growing_tokens=(held,), ratios=(1,), window_tokens=(0,), rows=(part,)
     )
 
@@ -93,7 +93,7 @@ def test_rank_holds_its_tokens_of_every_layer(
     windows = sum(width * here for n, width, here in kinds for _ in range(n))
 
     assert (
-        cache.rank_kv_bytes(
+        rank_cache.rank_kv_bytes(
             layers=layers,
             growing_tokens=tuple(batch * here for here in tokens),
             ratios=(each,) * len(layers),
@@ -119,8 +119,10 @@ def test_window_lies_on_the_last_ranks(cp_size: int, block: int, window: int) ->
     striped = [set(range(rank, seq_len, cp_size)) for rank in range(cp_size)]
     share = layout.shard_tokens(tokens=window, cp_size=cp_size)
 
-    assert cache.window_tokens(window=window, chunk_tokens=block) == fullest(contiguous, window)
-    assert cache.window_tokens(window=share, chunk_tokens=block) == fullest(striped, window)
+    assert rank_cache.window_tokens(window=window, chunk_tokens=block) == fullest(
+        contiguous, window
+    )
+    assert rank_cache.window_tokens(window=share, chunk_tokens=block) == fullest(striped, window)
 
 
 @given(cp_size=st.integers(1, 8), half=st.integers(1, 6), window=st.integers(1, 100))
@@ -130,7 +132,7 @@ def test_window_lies_on_late_chunks_of_a_zigzag(cp_size: int, half: int, window:
     chunks = [set(range(i * half, (i + 1) * half)) for i in range(2 * cp_size)]
     blocks = [chunks[rank] | chunks[-1 - rank] for rank in range(cp_size)]
 
-    assert cache.zigzag_window_tokens(
+    assert rank_cache.zigzag_window_tokens(
         window=window, block_tokens=2 * half, seq_len=seq_len
     ) == fullest(blocks, window)
 
@@ -160,8 +162,8 @@ def test_scores_are_a_number_for_each_head_query_and_key(
 
 @given(shards=counts, parameters=counts, each=st.sampled_from([2, 4, 12]))
 def test_shards_of_the_training_state_add_up(shards: int, parameters: int, each: int) -> None:
-    shard = memory.training_state_bytes(parameters=parameters, bytes_each=each, shards=shards)
-    weights = memory.weights_bytes(
+    shard = model_state.training_state_bytes(parameters=parameters, bytes_each=each, shards=shards)
+    weights = model_state.weights_bytes(
         quantized=parameters,
         embedding=0,
         unquantized=0,
@@ -171,7 +173,7 @@ def test_shards_of_the_training_state_add_up(shards: int, parameters: int, each:
         shards=shards,
     )
 
-    assert memory.whole_bytes(shard_bytes=shard, shards=shards) == close(parameters * each)
+    assert shard * shards == close(parameters * each)
     assert weights == shard
 
 
@@ -180,11 +182,11 @@ def test_quantised_weights_keep_the_rest_in_sixteen_bits(
     quantized: int, words: int, rest: int, each: int
 ) -> None:
     """Embeddings are in a format of their own."""
-    made = memory.weights_bytes(
+    made = model_state.weights_bytes(
         quantized=quantized,
         embedding=words,
         unquantized=rest,
-        quantized_bytes=memory.quantized_bytes(element_bytes=1, scale_bytes=0.25),
+        quantized_bytes=model_state.quantized_bytes(element_bytes=1, scale_bytes=0.25),
         embedding_bytes=each,
         unquantized_bytes=2,
         shards=1,
@@ -206,7 +208,7 @@ def test_ranks_hold_the_model_once_and_replicate_what_cannot_be_cut(
     """KV heads are dealt whole; the fullest rank's share is that of the heads it holds."""
     ep_size = 2
     held = max(len(range(rank, heads, tp_size)) for rank in range(tp_size))
-    dense = memory.dense_parameters(
+    dense = model_state.dense_parameters(
         replicated=7,
         tensor=tensor * tp_size,
         heads=3 * tp_size,
@@ -215,7 +217,7 @@ def test_ranks_hold_the_model_once_and_replicate_what_cannot_be_cut(
         attention_tp_size=tp_size,
         num_key_value_heads=(heads, heads),
     )
-    experts = memory.expert_parameters(
+    experts = model_state.expert_parameters(
         expert=expert * tp_size * ep_size, tp_size=tp_size, ep_size=ep_size
     )
 
@@ -228,7 +230,7 @@ def test_logits_are_a_number_for_each_token_and_word(
     vocab: int, tp_size: int, tokens: int, each: int
 ) -> None:
     """Tensor-parallel ranks hold all words between them, and less than one each to spare."""
-    rank = memory.logits_bytes(
+    rank = working.logits_bytes(
         batch_size=1, tokens=tokens, vocab_size=vocab, tp_size=tp_size, bytes_each=each
     )
 
@@ -242,12 +244,13 @@ def test_logits_are_a_number_for_each_token_and_word(
 def decoder(**given: int) -> dict[str, int]:
     shape = {"batch_size": 1, "hidden_size": 64, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
     rest = {"v_head_dim": 8, "intermediate_size": 96, "mixer_width": 0, "element_bytes": 2}
-    return {**shape, **rest, "tp_size": 1, "residual_shards": 1, **given}
+    ranks = {"attention_tp_size": 1, "attention_dp_size": 1, "residual_shards": 1}
+    return {**shape, **rest, "tp_size": 1, **ranks, **given}
 
 
 def boundary(**given: int) -> float:
     shape = {"layers": 1, "batch_size": 1, "tokens": 8, "hidden_size": 64, "residual_shards": 1}
-    return memory.boundary_bytes(**{**shape, "element_bytes": 2, **given})
+    return working.boundary_bytes(**{**shape, "element_bytes": 2, **given})
 
 
 @given(layers=counts, batch=counts, tokens=counts, tp_size=st.sampled_from([1, 2, 4]))
@@ -258,21 +261,21 @@ def test_activations_are_proportional_to_the_tokens(
 
     def kept(layers: int, batch: int, tokens: int) -> float:
         shape = decoder(tp_size=tp_size, batch_size=batch)
-        return memory.kept_activation_bytes(layers=layers, tokens=tokens, **shape)
+        return working.kept_activation_bytes(layers=layers, tokens=tokens, **shape)
 
-    def working(batch: int, tokens: int) -> float:
+    def at_work(batch: int, tokens: int) -> float:
         shape = decoder(tp_size=tp_size, batch_size=batch)
-        return memory.working_set_bytes(query_tokens=tokens, **shape)
+        return working.working_set_bytes(query_tokens=tokens, **shape)
 
     assert kept(layers, batch, tokens) == layers * batch * tokens * kept(1, 1, 1)
-    assert working(batch, tokens) == batch * tokens * working(1, 1)
+    assert at_work(batch, tokens) == batch * tokens * at_work(1, 1)
 
 
 @given(tokens=counts, layers=counts, hidden_size=counts)
 def test_full_recompute_keeps_less_than_none(tokens: int, layers: int, hidden_size: int) -> None:
     """One tensor a layer against all of them."""
     shape = {"layers": layers, "tokens": tokens, "batch_size": 3}
-    kept = memory.kept_activation_bytes(**decoder(hidden_size=hidden_size) | shape)
+    kept = working.kept_activation_bytes(**decoder(hidden_size=hidden_size) | shape)
 
     assert boundary(hidden_size=hidden_size, **shape) == layers * 3 * tokens * hidden_size * 2
     assert 4 * boundary(hidden_size=hidden_size, **shape) < kept
@@ -286,12 +289,12 @@ def test_sequence_parallel_ranks_share_the_residual_stream(tokens: int, shards: 
     residual = tokens * 64 * 2
 
     assert boundary(tokens=tokens, residual_shards=shards) * shards == close(residual)
-    assert memory.kept_activation_bytes(
+    assert working.kept_activation_bytes(
         layers=1, tokens=tokens, **alone
-    ) - memory.kept_activation_bytes(layers=1, tokens=tokens, **shared) == close(
+    ) - working.kept_activation_bytes(layers=1, tokens=tokens, **shared) == close(
         4 * residual * spared
     )
-    assert memory.working_set_bytes(query_tokens=tokens, **alone) - memory.working_set_bytes(
+    assert working.working_set_bytes(query_tokens=tokens, **alone) - working.working_set_bytes(
         query_tokens=tokens, **shared
     ) == close(2 * residual * spared)
 
@@ -310,7 +313,7 @@ def test_kept_activations_are_counted_tensor_by_tensor(
     }  # fmt: skip
 
     assert (
-        memory.kept_activation_bytes(
+        working.kept_activation_bytes(
             layers=1,
             tokens=1,
             **decoder(
@@ -334,7 +337,7 @@ def test_working_set_is_that_of_the_wider_half_of_the_layer(
     attention = heads * 16 + 2 * 16 + 2 * 8 + heads * 8
     mlp = 3 * intermediate_size
 
-    assert memory.working_set_bytes(
+    assert working.working_set_bytes(
         query_tokens=1, **decoder(intermediate_size=intermediate_size, num_heads=heads)
     ) == 2 * (2 * 64 + max(attention, mlp))
 
@@ -437,11 +440,16 @@ def test_model_without_a_cache_has_no_tokens_to_count() -> None:
     assert fit.kv_tokens(capacity=9, total=4, rank_kv=0, dp_size=1, batch_size=1, seq_len=8) == 0
 
 
-@given(tokens=counts, seq_len=counts)
-def test_sequences_that_fit_take_the_tokens_that_fit(tokens: int, seq_len: int) -> None:
-    sequences = fit.max_concurrency(kv_tokens=tokens * seq_len, seq_len=seq_len)
+@given(whole=st.integers(0, 99), replicas=counts, each=counts, data=st.data())
+def test_sequences_are_whole_on_every_replica_and_one_more_in_part(
+    whole: int, replicas: int, each: int, data: st.DataObject
+) -> None:
+    left = data.draw(st.integers(0, each - 1)) if each > 1 else 0
+    proof = {"headroom_here": left, "headroom_beyond": left - each}
+    sequences = fit.max_concurrency(sequences=whole, replicas=replicas, **proof)
 
-    assert sequences == tokens
+    assert sequences == close(replicas * whole + left / each)
+    assert fit.max_sequences(sequences=whole, replicas=replicas, **proof) == replicas * whole
 
 
 # Published

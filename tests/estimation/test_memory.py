@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ringplan.api import load
 from ringplan.estimation.core import estimate
 from ringplan.estimation.growth import memory_report
-from ringplan.estimation.numbers import stage_slices
+from ringplan.estimation.stages import stage_slices
 from ringplan.remedies import remedies, smallest_mesh
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_an_engine_without_windows_charges_every_layer_in_full() -> None:
 
 def test_a_shared_prefix_is_stored_once() -> None:
     """Two sequences of 10,000 tokens of which 8,000 are the same: 12,000 are stored."""
-    made = bill(LLAMA, seq_len=10_000, cached_len=8000, batch_size=2, shared_prefix=True)
+    made = bill(LLAMA, seq_len=10_000, cached_len=8000, batch_size=2, shared_len=8000)
     assert made.kv_bytes == 12_000 * 131_072
     assert made.rank.kv_bytes == 12_000 * 131_072
 
@@ -269,12 +269,15 @@ def test_offload_leaves_two_layer_inputs_and_no_optimizer() -> None:
     assert away.optimizer_bytes == 0
 
 
-def test_a_sharded_layer_is_whole_while_it_runs() -> None:
-    """Two layers' weights and one's gradient, in fp32."""
-    layer = 218_112_000
-    assert bill(TRAIN).rank.gathered_bytes == layer * (2 * 2 + 4)
-    assert bill(TRAIN, zero_stage=2).rank.gathered_bytes == layer * 4
+def test_what_is_sharded_is_whole_while_it_runs() -> None:
+    """Two layers' weights and one's gradient; or an embedding's, which is larger in Llama 8B."""
+    layer, embedding = 218_112_000, 128_256 * 4096
+    assert bill(TRAIN).rank.gathered_bytes == embedding * (2 + 4)
+    assert bill(TRAIN, zero_stage=2).rank.gathered_bytes == embedding * 4
     assert bill(TRAIN, zero_stage=1).rank.gathered_bytes == 0
+    middle = bill({**TRAIN, "pp_size": 4}).stages[1]
+    assert middle.gathered_bytes == layer * (2 * 2 + 4)
+    assert bill({**LLAMA, "dp_size": 8, "zero_stage": 3}).rank.gathered_bytes == embedding * 2
 
 
 def test_the_first_stage_has_begun_as_many_micro_batches_as_there_are_stages() -> None:
@@ -310,8 +313,49 @@ def test_a_remedy_does_what_its_flags_do() -> None:
     read = load(**asked).scenario
     totals = {r.flags: r.total_bytes for r in remedies(read, estimate(read).memory)}
     assert totals["--cp 2"] == bill(asked, cp_size=2).rank.total_bytes
-    chunked = bill(asked, set={"workload.new_tokens": 8192}).rank.total_bytes
-    assert totals["prefill in chunks, the last with --set workload.new_tokens=8192"] == chunked
+    chunked = bill(asked, chunk_tokens=8192).rank.total_bytes
+    assert totals["--set workload.chunk_tokens=8192"] == chunked
+
+
+def test_layers_move_to_the_card_with_room() -> None:
+    """Llama 3.1 70B in 8 bits over 80 and 48 GiB: half each is too much for the second."""
+    asked = {
+        **LLAMA_70B,
+        "seq_len": "32K",
+        "weights_dtype": "int8",
+        "pp_size": 2,
+        "pp_memory": ["80 GiB", "48 GiB"],
+    }
+    read = load(**asked).scenario
+    made = estimate(read).memory
+    assert made.fits is False
+    flags = [remedy.flags for remedy in remedies(read, made)]
+    moved = next(flag for flag in flags if "pp_layers" in flag)
+    first, second = map(int, moved.partition("[")[2].rstrip("]'").split(","))
+    assert first + second == 80
+    assert bill(asked, pp_layers=[first, second]).fits
+    assert not bill(asked, pp_layers=[first - 1, second + 1]).fits
+
+
+def test_copies_of_a_latent_may_share_its_tokens() -> None:
+    asked = {**R1, "tp_size": 8, "seq_len": "1M", "phase": "decode", "batch_size": 2}
+    read = load(**asked).scenario
+    flags = [remedy.flags for remedy in remedies(read, estimate(read).memory)]
+    assert "--set mesh.dcp_size=8" in flags
+
+
+@pytest.mark.parametrize("mesh", [{"attention_dp_size": 8}, {"dp_size": 2}, {"pp_size": 2}])
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+def test_whole_sequences_fit_on_every_replica_and_one_more_on_one_does_not(
+    mesh: dict[str, int], engine: str
+) -> None:
+    asked = {**R1, "tp_size": 8, "phase": "decode", "engine": engine, **mesh}
+    most = bill(asked).max_sequences
+    each = most // mesh.get("dp_size", 1)
+    assert each * mesh.get("dp_size", 1) == most
+    assert bill(asked, batch_size=each).fits
+    assert not bill(asked, batch_size=each + 1).fits
+    assert bill(asked, batch_size=each).max_sequences == most
 
 
 def test_no_smaller_mesh_of_powers_of_two_fits() -> None:
@@ -342,3 +386,164 @@ def test_a_report_over_lengths_is_the_bill_at_each() -> None:
         there = bill(asked, seq_len=row.seq_len)
         assert row.rank == there.rank
         assert row.max_concurrency == there.max_concurrency
+
+
+# What a slip would change
+
+
+NEMOTRON = {**LLAMA, "model": "tests/data/hf_configs/nemotron-h-56b.json", "seq_len": "8K"}
+V32 = {**R1, "model": "tests/data/hf_configs/deepseek-v3.2.json"}
+V4 = {**R1, "model": "tests/data/hf_configs/deepseek-v4-pro.json"}
+
+
+@pytest.mark.parametrize("tp_size", [1, 8])
+def test_states_are_cut_by_heads_and_constant(tp_size: int) -> None:
+    """54 Mamba layers: 256 heads of 64 x 256 in fp32, and 3 steps of 20,480 channels in bf16."""
+    state = 54 * (256 * 64 * 256 * 4 + 3 * 20_480 * 2)
+    for seq_len in ("8K", "64K"):
+        made = bill(NEMOTRON, tp_size=tp_size, seq_len=seq_len, batch_size=2)
+        assert made.state_bytes == state
+        assert made.rank.state_bytes == 2 * state / tp_size
+
+
+def test_every_context_rank_has_the_states() -> None:
+    assert bill(NEMOTRON, cp_size=4).rank.state_bytes == bill(NEMOTRON).rank.state_bytes
+
+
+def test_a_state_layer_mixes_what_its_ranks_share() -> None:
+    """In-projections of 37,120 and an output of 16,384, beside two residuals of 8,192."""
+    one, eight = (bill(NEMOTRON, tp_size=t).rank.activation_bytes for t in (1, 8))
+    mlp = 3 * 32_768
+    assert one == 8192 * 2 * (2 * 8192 + max(mlp, 37_120 + 16_384))
+    assert eight == 8192 * 2 * (2 * 8192 + max(mlp, 37_120 + 16_384) / 8)
+
+
+def test_an_indexer_caches_a_key_and_a_scale_a_token() -> None:
+    made = bill(V32, tp_size=8)
+    assert made.indexer_bytes_per_token == 61 * (128 + 4)
+    assert made.rank.kv_bytes == 131_072 * 61 * (576 * 2 + 128 + 4)
+
+
+def test_compressed_caches_and_their_indexers_have_an_entry_for_several_tokens() -> None:
+    """DeepSeek V4 Pro: 30 layers of ratio 4 with an indexer, 31 of 128; a window in all 61."""
+    made = bill(V4, tp_size=8)
+    entries = 131_072 * (30 / 4 + 31 / 128)
+    assert made.kv_bytes_per_token == 1024 * (30 / 4 + 31 / 128)
+    assert made.indexer_bytes_per_token == 132 * 30 / 4
+    assert made.rank.kv_bytes == 1024 * (entries + 61 * 128) + 131_072 / 4 * 30 * 132
+
+
+def test_draft_layers_are_on_the_last_stage() -> None:
+    asked = {**R1, "tp_size": 8, "pp_size": 2}
+    without, drafted = (bill(asked, draft_layers=n).stages for n in (0, 1))
+    assert without[0].weights_bytes == drafted[0].weights_bytes
+    assert without[0].kv_bytes == drafted[0].kv_bytes
+    assert drafted[1].kv_bytes - without[1].kv_bytes == 131_072 * 576 * 2
+
+
+def test_a_tied_head_is_copied_to_a_last_stage_that_has_no_embeddings() -> None:
+    """Gemma 2 27B: 256,000 words of 4,608 in bf16 on the first stage, and again on the last."""
+    asked = {**LLAMA, "model": "gemma-2-27b", "seq_len": "8K"}
+    tied = bill(asked, pp_size=2).stages
+    untied = bill(asked, pp_size=2, set={"model.tie_word_embeddings": False}).stages
+    assert [s.weights_bytes for s in tied] == [s.weights_bytes for s in untied]
+    alone = bill(asked).rank.weights_bytes
+    assert sum(s.weights_bytes for s in tied) - alone == 256_000 * 4608 * 2
+
+
+def test_a_stage_is_held_against_its_own_card() -> None:
+    """The second stage has fewer bytes, and a card that is smaller still."""
+    asked = {**LLAMA, "pp_size": 2, "pp_layers": [20, 12], "seq_len": "32K"}
+    made = bill(asked, pp_memory=["80 GiB", "10 GiB"])
+    first, second = made.stages
+    assert (first.capacity_bytes, second.capacity_bytes) == (80 * GIB, 10 * GIB)
+    assert first.total_bytes > second.total_bytes
+    assert made.rank == second
+    assert not made.fits
+
+
+def test_a_shared_prefix_is_dealt_over_the_ranks_and_whole_pages_of_it_are_saved() -> None:
+    asked = {**LLAMA_70B, "tp_size": 32, "dcp_size": 4, "batch_size": 3, "seq_len": "64K"}
+    rank = bill(asked, shared_len=40_000, set={"engine.page_tokens": 64}).rank
+    mine, common = 65_536 // 4, 40_000 // 4
+    pages = 3 * (mine // 64) - 2 * (common // 64)
+    assert rank.kv_bytes == pages * 64 * 80 * 2 * 128 * 2
+    over_cp = bill({**LLAMA, "cp_size": 4, "batch_size": 3}, shared_len=40_000).rank
+    assert over_cp.kv_bytes == (3 * 32_768 - 2 * 10_000) * 131_072
+
+
+def test_sequence_parallel_ranks_share_layer_inputs() -> None:
+    asked = {**TRAIN, "tp_size": 8, "cp_size": 1}
+    whole, shared = (
+        bill(asked, sequence_parallel=flag).rank.activation_bytes for flag in (False, True)
+    )
+    residuals = 131_072 * 4096 * 2 * (32 + 4 + 2)
+    assert whole - shared == residuals * 7 / 8
+
+
+def test_a_chunk_is_dealt_over_the_context_ranks() -> None:
+    one, four = (bill(LLAMA, engine="vllm", cp_size=cp).rank.activation_bytes for cp in (1, 4))
+    assert one == 4 * four
+
+
+def test_buffers_of_a_chunked_ring_are_of_its_queries() -> None:
+    """Two visiting blocks of the context; an output, a maximum and a sum of 1,024 queries."""
+    rank = bill(LLAMA, engine="vllm", cp_size=8, seq_len="1M").rank
+    assert rank.ring_buffer_bytes == 2 * 131_072 * 4096 + 1024 * 32 * (128 + 2) * 4
+
+
+def test_data_parallel_attention_shares_the_work_of_attention_only() -> None:
+    """DeepSeek-R1: one sequence of eight in attention, all of them in the MLP."""
+    asked = {**R1, "tp_size": 8, "batch_size": 8, "seq_len": "8K"}
+    dealt = bill(asked, attention_dp_size=8).rank.activation_bytes
+    attention = 8192 * 2 * (2 * 7168 + 256 * (192 + 128))
+    mlp = 8 * 8192 * 2 * (2 * 7168 + 3 * 18_432 // 8)
+    assert dealt == max(attention, mlp)
+
+
+def test_training_runs_in_sixteen_bits_whatever_is_published() -> None:
+    asked = {**GPT_OSS, "phase": "train", "seq_len": "8K"}
+    made = bill(asked)
+    assert made.rank.weights_bytes == 2 * 116_829_156_672
+    assert bill(asked, weights_dtype="mxfp4").rank.weights_bytes < made.rank.weights_bytes / 2
+
+
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_the_fewest_context_ranks_fit_and_one_less_does_not(engine: str, phase: str) -> None:
+    """Asked from one rank, whose communicators nobody needs."""
+    asked = {**LLAMA, "engine": engine, "phase": phase, "seq_len": "8M", "partition": "contiguous"}
+    least = bill(asked).min_cp_size
+    assert least is not None
+    assert bill(asked, cp_size=least).fits
+    assert not bill(asked, cp_size=least - 1).fits
+    assert bill(asked, cp_size=least).min_cp_size == least
+
+
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_as_many_sequences_as_are_said_fit_in_every_phase(
+    engine: str, phase: str, batch_size: int
+) -> None:
+    asked = {**LLAMA, "engine": engine, "phase": phase, "seq_len": "12345", "shared_len": 1000}
+    made = bill(asked, batch_size=batch_size)
+    assert math.floor(made.max_concurrency or 0) == made.max_sequences
+    assert bill(asked, batch_size=made.max_sequences).fits
+    assert not bill(asked, batch_size=(made.max_sequences or 0) + 1).fits
+
+
+def test_growth_is_that_of_one_stage() -> None:
+    """The stage with the least left changes with the context here."""
+    asked = {**TRAIN, "cp_size": 1, "pp_size": 2, "pp_layers": [20, 12], "seq_len": "16K"}
+    for part in memory_report(load(**asked).scenario).growth:
+        assert part.bytes_per_token >= 0, part.part
+
+
+def test_a_cache_of_given_bytes_is_all_that_sequences_share() -> None:
+    """V39: 112,064 tokens of Qwen3-32B are 27.36 GiB, 2.74 contexts of 40,960."""
+    given = {"engine.kv_cache": "27.36 GiB"}
+    made = bill({**R1, "model": "qwen3-32b", "seq_len": 40_960, "engine": "vllm"}, set=given)
+    assert made.rank.kv_budget_bytes == pytest.approx(27.36 * GIB)
+    assert made.kv_tokens == pytest.approx(112_064, rel=1e-3)
+    assert made.max_concurrency == pytest.approx(2.74, abs=0.005)

@@ -17,6 +17,7 @@ from ringplan.costs import (
     hiding,
     layout,
     masks,
+    rank_cache,
     ring,
 )
 from ringplan.costs.formula import REGISTRY
@@ -27,9 +28,9 @@ MODULES = (ring, collectives, buffers, masks, decode, hiding, layout, attention)
 CACHE = (
     cache.kv_layer_bytes,
     cache.score_matrix_bytes,
-    cache.window_block_tokens,
-    cache.window_tokens,
-    cache.zigzag_window_tokens,
+    rank_cache.window_block_tokens,
+    rank_cache.window_tokens,
+    rank_cache.zigzag_window_tokens,
 )
 TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are what it is given"
 LINKS = "which link, how fast: a matter of the machine, not of a run"

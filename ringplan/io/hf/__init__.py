@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringplan.errors import SpecError
+from ringplan.errors import SpecError, nearest
 from ringplan.io.hf.build import build, complete
 from ringplan.io.hf.families import CLASSES, ENCODERS, FAMILIES, SUFFIXES, WRAPPERS
 from ringplan.io.hf.fields import Fields, Text
@@ -114,7 +114,8 @@ def _family(fields: Fields, whole: Fields) -> str:
         )
     if given.value not in FAMILIES:
         raise SpecError(
-            f"{fields.place('model_type')}: unknown model_type '{given.value}'", hint=known
+            f"{fields.place('model_type')}: unknown model_type '{given.value}'",
+            hint=f"{nearest(given.value, list(FAMILIES), noun='model_types')}; {known}",
         )
     return given.value
 

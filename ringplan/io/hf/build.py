@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ringplan.errors import SpecError
 from ringplan.io.hf.fields import Sourced
 from ringplan.io.hf.kept import Kept
 from ringplan.io.hf.parts import Heads, Mlp
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ringplan.io.hf.tensors import Tensors
     from ringplan.specs.model import Tensor
 
+#: Kinds of layers that are told apart; published models have dozens.
+MOST_KINDS: Final = 1000
 _NONE: Final = Sourced(0, Origin("derived", "a layer without one"))
 
 
@@ -33,7 +36,14 @@ def build(
     unknown = lacking + ((decoder.unknown,) if decoder.unknown else ())
     if not unknown:
         decoder = _marked(decoder, precision.kept)
-    kinds = list(dict.fromkeys(decoder.layers + decoder.drafts))
+    index = {layer: i for i, layer in enumerate(dict.fromkeys(decoder.layers + decoder.drafts))}
+    kinds = list(index)
+    if len(kinds) > MOST_KINDS:
+        raise SpecError(
+            f"{name}: {len(kinds):,} layers differ from one another, but ringplan takes"
+            f" {MOST_KINDS:,} kinds at most",
+            hint="lists a layer in the config should repeat",
+        )
     numbers = [_numbers(kind) for kind in kinds]
     sizes = {key: size for key, size in decoder.trunk._asdict().items() if size is not None}
     values: dict[str, Any] = {key: _value(size) for key, size in sizes.items()}
@@ -43,8 +53,8 @@ def build(
         kinds=tuple(
             _kind(each, caches=kind.caches) for kind, each in zip(kinds, numbers, strict=True)
         ),
-        pattern=tuple(kinds.index(layer) for layer in decoder.layers),
-        draft_pattern=tuple(kinds.index(layer) for layer in decoder.drafts),
+        pattern=tuple(index[layer] for layer in decoder.layers),
+        draft_pattern=tuple(index[layer] for layer in decoder.drafts),
         tensors=() if unknown else tuple(_tensors(decoder, kinds)),
         weights_dtype=precision.weights_dtype,
         scale_bytes=precision.scale_bytes,
@@ -55,8 +65,8 @@ def build(
     )
     origins = {"weights_dtype": precision.origin}
     origins |= {key: size.origin for key, size in sizes.items()}
-    for index, kind in enumerate(numbers):
-        origins |= {f"kinds.{index}.{key}": number.origin for key, number in kind.items()}
+    for i, kind in enumerate(numbers):
+        origins |= {f"kinds.{i}.{key}": number.origin for key, number in kind.items()}
     return spec, origins
 
 

@@ -135,7 +135,8 @@ class Fields:
         values = [whole_number(item) for item in items]
         if any(value is None or not least <= value <= most for value in values):
             self.wrong(key, f"must be a list of whole numbers from {least:,} to {most:,}")
-        return [Sourced(least if value is None else value, self.origin(key)) for value in values]
+            return [Sourced(least, self.origin(key)) for _ in values]
+        return [Sourced(value or least, self.origin(key)) for value in values]
 
     def block(self, key: str) -> Fields | None:
         """Read a block of fields that may be absent; its problems are added to these."""

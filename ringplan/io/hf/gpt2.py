@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ringplan.io.hf.parts import Decoder, Heads, Layer, Mlp, Trunk, read_trunk
 from ringplan.io.hf.readings import equal_share, read_heads
-from ringplan.io.hf.tensors import linear, norm
+from ringplan.io.hf.tensors import linear, norm, output_head
 from ringplan.specs.model import Tensor
 
 if TYPE_CHECKING:
@@ -64,11 +64,10 @@ def _ends(fields: Fields, trunk: Trunk, *, tied: bool) -> Tensors:
     """Return embeddings of tokens and of positions, final norm and head."""
     positions = trunk.max_position_embeddings or fields.integer("n_positions")
     hidden, shape = trunk.hidden_size.value, (trunk.vocab_size.value, trunk.hidden_size.value)
-    head = Tensor("lm_head.weight", shape, quantized=False, stage="last")
     return (
         Tensor("transformer.wte.weight", shape, quantized=False),
         # looked up by position, not by word: every tensor-parallel rank has all of them
         Tensor("transformer.wpe.weight", (positions.value, hidden), "none", quantized=False),
         *(each._replace(stage="last") for each in norm("transformer.ln_f", hidden, bias=True)),
-        *(() if tied else (head,)),
+        output_head(trunk, tied=tied),
     )

@@ -6,9 +6,13 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringplan.errors import SpecError
+
 if TYPE_CHECKING:
     from ringplan.io.hf.fields import Fields
 
+#: How long an expression may take on one name.
+SECONDS: Final = 0.2
 #: Where methods list what they leave alone.
 KEYS: Final = (
     "modules_to_not_convert",
@@ -60,8 +64,27 @@ class Kept(NamedTuple):
 
 def read_kept(fields: Fields) -> Kept:
     """Read what a quantisation leaves alone, under any method's name for it."""
-    listed = [fields.words(key) or () for key in KEYS]
-    return Kept(tuple(pattern for each in listed for pattern in each))
+    listed = [(key, pattern) for key in KEYS for pattern in fields.words(key) or ()]
+    for key, pattern in listed:
+        check(fields, key, pattern)
+    return Kept(tuple(pattern for _, pattern in listed))
+
+
+def check(fields: Fields, key: str, pattern: str) -> None:
+    """Note a pattern that is no expression although it says so."""
+    expression = _expression(pattern)
+    if expression is None:
+        return
+    import regex  # noqa: PLC0415 - few configs have expressions
+
+    try:
+        regex.compile(expression)
+    except (regex.error, RecursionError, OverflowError, MemoryError) as error:
+        fields.note(f"{fields.place(key)}: {key} has '{pattern[:60]}', no expression: {error}")
+
+
+def _expression(pattern: str) -> str | None:
+    return pattern.removeprefix("re:") if pattern.startswith("re:") else None
 
 
 def _matches(pattern: str, index: int, module: str) -> bool:
@@ -76,9 +99,9 @@ def _matches(pattern: str, index: int, module: str) -> bool:
     >>> _matches("re:.*gate$", 3, "mlp.gate"), _matches("re:.*gate$", 3, "mlp.gate_proj")
     (True, False)
     """
-    if pattern.startswith("re:"):
-        expression = pattern.removeprefix("re:")
-        return any(re.match(expression, f"{prefix}{index}.{module}") for prefix in _PREFIXES)
+    expression = _expression(pattern)
+    if expression is not None:
+        return any(_found(expression, f"{prefix}{index}.{module}") for prefix in _PREFIXES)
     numbered = _NUMBERED.fullmatch(pattern)
     if numbered:
         number, inside = numbered.groups()
@@ -91,3 +114,16 @@ def _matches(pattern: str, index: int, module: str) -> bool:
 def _within(pattern: str, name: str) -> bool:
     """Whether a name, or a module that it is in, has the pattern."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern.rstrip('.')}.*")
+
+
+def _found(expression: str, name: str) -> bool:
+    """Whether a name begins with what an expression describes; some would search for hours."""
+    import regex  # noqa: PLC0415 - few configs have expressions
+
+    try:
+        return regex.match(expression, name, timeout=SECONDS) is not None
+    except TimeoutError as error:
+        raise SpecError(
+            f"the quantisation's pattern '{expression[:60]}' takes too long to match",
+            hint="name the modules, or give --weights-dtype",
+        ) from error

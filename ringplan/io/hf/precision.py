@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, get_args
 
-from ringplan.io.hf.kept import Kept, read_kept
+from ringplan.io.hf.kept import Kept, check, read_kept
 from ringplan.io.hf.quantization import CURE, Quantized, read_quantization
 from ringplan.io.origins import Origin
 from ringplan.specs.dtypes import Dtype
@@ -78,6 +78,8 @@ def _kept(block: Fields) -> Kept:
     names = list(groups.config.values) if groups else []
     group = groups.block(names[0]) if groups and len(names) == 1 else None
     targets = (group.words("targets") or ()) if group else ()
+    for pattern in targets:
+        check(block, "config_groups", pattern)
     return read_kept(block)._replace(targets=() if "Linear" in targets else targets)
 
 
@@ -85,7 +87,9 @@ def _kv_dtype(block: Fields) -> KvDtype | None:
     """Read the format of the cache by modelopt's name, or as bits and a type."""
     named = block.text("kv_cache_quant_algo")
     if named is not None:
-        return _KV_ALGORITHMS.get(named.value)
+        if named.value.upper() not in _KV_ALGORITHMS:
+            block.note(f"{named.origin} is '{named.value}', which ringplan cannot size")
+        return _KV_ALGORITHMS.get(named.value.upper())
     scheme = block.block("kv_cache_scheme")
     if scheme is None:
         return None

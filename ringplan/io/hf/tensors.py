@@ -139,9 +139,14 @@ def ends(trunk: Trunk, *, tied: bool, norm_bias: bool = False) -> Tensors:
     """Return embeddings, final norm and, unless it is the embeddings again, the output head."""
     last = norm("model.norm", trunk.hidden_size.value, bias=norm_bias)
     shape = (trunk.vocab_size.value, trunk.hidden_size.value)
-    head = Tensor("lm_head.weight", shape, quantized=False, stage="last")
     return (
         Tensor("model.embed_tokens.weight", shape, quantized=False),
         *(each._replace(stage="last") for each in last),
-        *(() if tied else (head,)),
+        output_head(trunk, tied=tied),
     )
+
+
+def output_head(trunk: Trunk, *, tied: bool) -> Tensor:
+    """Return the output head; a tied one is a copy that only a stage without embeddings has."""
+    shape = (trunk.vocab_size.value, trunk.hidden_size.value)
+    return Tensor("lm_head.weight", shape, quantized=False, stage="tied" if tied else "last")

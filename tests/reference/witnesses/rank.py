@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, buffers, cache, layout
+from ringplan.costs import attention, buffers, cache, layout, rank_cache
 from ringplan.reference.clock import replay
 from ringplan.reference.local import collect
 from ringplan.reference.partition import PARTITIONS, positions
@@ -221,7 +221,7 @@ def kept(small: Small, window: int) -> int:
     return max(int((positions(chunks) >= first).sum()) for chunks in small.setup.keys)
 
 
-@witness(cache.window_block_tokens)
+@witness(rank_cache.window_block_tokens)
 def _(data: st.DataObject) -> Claim:
     """Keys that some new token of the pass can see, on the contiguous rank with most of them."""
     small = data.draw(
@@ -241,7 +241,7 @@ def _(data: st.DataObject) -> Claim:
     )
 
 
-@witness(cache.window_tokens)
+@witness(rank_cache.window_tokens)
 def _(data: st.DataObject) -> Claim:
     small, window = (
         data.draw(smalls(partition=st.just("contiguous"))),
@@ -250,7 +250,7 @@ def _(data: st.DataObject) -> Claim:
     return Claim({"window": window, "chunk_tokens": small.tokens}, kept(small, window))
 
 
-@witness(cache.zigzag_window_tokens)
+@witness(rank_cache.zigzag_window_tokens)
 def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ring_size=rings, partition=st.just("zigzag")))
     window = data.draw(st.integers(1, 40))

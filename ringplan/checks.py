@@ -254,21 +254,45 @@ def rp205(scenario: Scenario, estimate: Estimate) -> Finding | None:
     """A ring on CPUs hides its transfers and is slow all the same."""
     if scenario.hardware.device_type != "cpu":
         return None
-    memory, work = estimate.memory, scenario.workload
-    sequence = work.seq_len * memory.kv_bytes_per_token
-    window = min(work.seq_len, WINDOW) * memory.kv_bytes_per_token
-    quantised = sequence * ELEMENT_BYTES["q8_0"] / ELEMENT_BYTES[work.activation_dtype]
     return Finding(
         "RP205",
         "info",
         "a CPU computes so slowly that any network hides the ring: the bottleneck is still there",
-        f"on one box, for {show(sequence, 'B')} of K/V a sequence: sliding-window attention of"
-        f" {WINDOW:,} tokens ({show(window, 'B')}), a quantised cache (--kv-dtype q8_0,"
-        f" {show(quantised, 'B')}), or evicting three tokens of four ({show(sequence / 4, 'B')})",
+        f"on one box, {_smaller_cache(scenario, estimate)}",
     )
 
 
-#: Tokens of the sliding window that RP205 compares with, Mistral 7B's.
+def rp214(scenario: Scenario, estimate: Estimate) -> Finding | None:
+    """A small model on one device does not fit for its cache."""
+    memory, rank = estimate.memory, estimate.memory.rank
+    serves = scenario.workload.phase != "train" and scenario.mesh.world_size == 1
+    small = serves and memory.fits is False and 2 * rank.weights_bytes < rank.capacity_bytes
+    if not small or 2 * rank.kv_bytes < rank.capacity_bytes:
+        return None
+    return Finding(
+        "RP214",
+        "info",
+        f"the model itself is small, {show(rank.weights_bytes, 'B')} of"
+        f" {show(rank.capacity_bytes, 'B')}: its cache does not fit",
+        f"before more devices, {_smaller_cache(scenario, estimate)}",
+    )
+
+
+def _smaller_cache(scenario: Scenario, estimate: Estimate) -> str:
+    """Say what a window, a quantised cache or eviction leave of a sequence, in bytes."""
+    memory, work = estimate.memory, scenario.workload
+    sequence = work.seq_len * memory.kv_bytes_per_token
+    window = min(work.seq_len, WINDOW) * memory.kv_bytes_per_token
+    eight = scenario.engine.quantized_kv_dtype
+    quantised = sequence * ELEMENT_BYTES[eight] / ELEMENT_BYTES[work.activation_dtype]
+    return (
+        f"for {show(sequence, 'B')} of K/V a sequence: sliding-window attention of {WINDOW:,}"
+        f" tokens ({show(window, 'B')}), a quantised cache (--kv-dtype {eight},"
+        f" {show(quantised, 'B')}), or evicting three tokens of four ({show(sequence / 4, 'B')})"
+    )
+
+
+#: Tokens of the sliding window that is compared with, Mistral 7B's.
 WINDOW = 4096
 
 
@@ -397,6 +421,7 @@ RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp210,
     rp211,
     rp213,
+    rp214,
 )
 #: Rules about memory alone, for a model of which nothing else is known.
-OF_MEMORY = (rp110, rp212, rp209, rp213)
+OF_MEMORY = (rp110, rp212, rp209, rp213, rp214)

@@ -222,7 +222,7 @@ def _of_layers(scenario: Scenario) -> Iterator[list[str]]:
 
 
 #: Rules beside the errors that say something of memory.
-_OF_MEMORY: Final = ("RP204", "RP209", "RP212")
+_OF_MEMORY: Final = ("RP204", "RP205", "RP209", "RP212", "RP213", "RP214")
 
 
 def _findings(assessment: Assessment) -> Section:

@@ -547,3 +547,16 @@ def test_a_cache_of_given_bytes_is_all_that_sequences_share() -> None:
     assert made.rank.kv_budget_bytes == pytest.approx(27.36 * GIB)
     assert made.kv_tokens == pytest.approx(112_064, rel=1e-3)
     assert made.max_concurrency == pytest.approx(2.74, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("engine", "runtime", "graphs"),
+    [
+        ("vllm", 1.79, 0.72),
+        ("sglang", 1.79, 0.93),
+        ("tensorrt-llm", 1.79, 0.72),
+        ("llama.cpp", 0.5, 0),
+    ],
+)
+def test_overheads_are_binary_gigabytes_of_logs(engine: str, runtime: float, graphs: float) -> None:
+    assert bill(LLAMA, engine=engine).rank.overhead_bytes == pytest.approx((runtime + graphs) * GIB)

@@ -200,8 +200,8 @@ outside_bytes | outside | B | bytes that no limit counts
 rest_bytes | rest | B | bytes of everything but weights, cache and runtime
 beside_bytes | t' | B | bytes of everything but caches
 kept_bytes | - | B | bytes that are taken out
-sequences | n | 1 | sequences cached on one rank
-replicas | r | 1 | groups of ranks that cache different sequences
+sequences | n | 1 | sequences on one replica of the model
+replicas | r | 1 | replicas of the model
 cache_bytes | kv | B | bytes of caches
 headroom_here | - | B | bytes left at the answer
 headroom_beyond | - | B | bytes left one legal step beyond the answer

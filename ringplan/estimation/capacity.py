@@ -125,14 +125,13 @@ def concurrency(x: Numbers, scenario: Scenario) -> dict[str, Number | None]:
     def holds(sequences: int) -> bool:
         return bool(plain(left(sequences, "searched")) >= 0)
 
-    replicas = layout.cache_replicas(dp_size=x.dp_size, attention_dp_size=x.attention_dp_size)
-    ratio = plain(_tokens_of_job(x, scenario)) / plain(x.tokens.context) / plain(replicas)
+    ratio = plain(_tokens_of_job(x, scenario)) / plain(x.tokens.context) / plain(x.dp_size)
     best = last_that_holds(holds, int(ratio), MAX_SEQUENCES)
     if best == MAX_SEQUENCES:
         return {"max_concurrency": None, "max_sequences": None}
     proof = {
         "sequences": x.leaf.derived("sequences", best, "searched"),
-        "replicas": replicas,
+        "replicas": x.dp_size,
         "headroom_here": left(best, "the most that fit"),
         "headroom_beyond": left(best + 1, "one sequence more"),
     }

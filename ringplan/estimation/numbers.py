@@ -252,10 +252,10 @@ def with_rings(x: Numbers, ring_size: int, why: str) -> Numbers:
 
 
 def with_sequences(x: Numbers, sequences: int, why: str) -> Numbers:
-    """Return the numbers with other sequences on every replica, of the model or its attention."""
-    held = x.leaf.derived("sequences", sequences, why)
-    batch = layout.cache_replicas(dp_size=held, attention_dp_size=x.attention_dp_size)
-    return x._replace(batch_size=batch, attention_batch_size=held)
+    """Return the numbers with another batch on every replica of the model."""
+    batch = x.leaf.derived("batch_size", sequences, why)
+    dealt = layout.replica_sequences(batch_size=batch, attention_dp_size=x.attention_dp_size)
+    return x._replace(batch_size=batch, attention_batch_size=dealt)
 
 
 def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:

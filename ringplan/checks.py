@@ -104,7 +104,32 @@ def _room(scenario: Scenario, estimate: Estimate) -> list[str]:
         ways.append(f"{remedy.flags} ({show(remedy.total_bytes, 'B')}{more})")
     if estimate.memory.max_seq_len:
         ways.append(f"--seq-len {estimate.memory.max_seq_len} at this mesh")
-    return ways or ["no mesh of up to 8,192 devices fits: a smaller model or --weights-dtype"]
+    return ways or [NO_MESH]
+
+
+NO_MESH = (
+    "no mesh of up to 8,192 devices fits: a smaller model, --weights-dtype, or more for the engine"
+    " (engine.utilization, engine.kv_cache)"
+)
+
+
+def rp114(scenario: Scenario, estimate: Estimate) -> Finding | None:
+    """A cache of given bytes is more than the device has left."""
+    pool, rank = scenario.engine.kv_cache, estimate.memory.rank
+    if pool is None or rank.total_bytes is None or scenario.workload.phase == "train":
+        return None
+    beside = rank.total_bytes - rank.kv_bytes - rank.state_bytes
+    device = scenario.hardware.memory.capacity
+    if beside + pool <= device:
+        return None
+    left = max(device - beside, 0)
+    return Finding(
+        "RP114",
+        "error",
+        f"engine.kv_cache is {show(pool, 'B')}, but {show(left, 'B')} are left of"
+        f" {show(device, 'B')}",
+        f"--set 'engine.kv_cache={int(left)} B' at most",
+    )
 
 
 def rp212(scenario: Scenario, estimate: Estimate) -> Finding | None:
@@ -408,6 +433,7 @@ def rp213(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: AR
 
 RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp110,
+    rp114,
     rp212,
     rp201,
     rp202,

@@ -74,10 +74,12 @@ def _closest(number: int, wanted: int) -> int:
 
 
 def legal_cp(scenario: Scenario, wanted: int, *, up: bool) -> int | None:
-    """Return the nearest cp_size, from a wanted one up or down, that divides the tokens."""
+    """Return the nearest legal cp_size, from a wanted one up or down: it divides the tokens."""
     mesh, exchange, new = scenario.mesh, scenario.mesh.ulysses_size, scenario.workload.split[1]
     if scenario.workload.phase == "decode":
-        return wanted
+        sizes = range(wanted, wanted + exchange * mesh.ep_size) if up else range(wanted, 0, -1)
+        fair = (n for n in sizes if not n % exchange and not mesh.dp_size * n % mesh.ep_size)
+        return next(fair, None)
     chunks = 2 if mesh.partition == "zigzag" else 1
     able = [
         ranks

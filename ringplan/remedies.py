@@ -90,7 +90,8 @@ def smallest_mesh(scenario: Scenario, *, least: int = 1) -> Remedy | None:
                 if world * mesh.dp_size < least or not _whole(scenario, change):
                     continue
                 if (made := _tried(scenario, change)) is not None:
-                    return made
+                    here = _tried(scenario, {}) if mesh.world_size <= made.num_devices else None
+                    return here or made
     return None
 
 
@@ -201,7 +202,7 @@ def _tried(scenario: Scenario, change: Changes) -> Remedy | None:
     tried = _changed(scenario, change)
     if {r.code for r in reasons(tried)} - {r.code for r in reasons(scenario)}:
         return None
-    if not _connected(tried):
+    if tried.mesh.dp_size * tried.mesh.cp_size % tried.mesh.ep_size or not _connected(tried):
         return None
     bill = fullest_rank(numbers(tried), tried)
     if bill.headroom_bytes < 0:

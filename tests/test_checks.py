@@ -111,6 +111,11 @@ CASES: list[tuple[str, Given, Given]] = [
     ("RP112", {**LLAMA, "kv_dtype": "fp8_ds_mla"}, {**R1, "kv_dtype": "fp8_ds_mla"}),
     ("RP113", {**TRAIN, "tp_size": 8, "attention_dp_size": 8}, {**TRAIN, "tp_size": 8}),
     ("RP212", PARTIAL, LLAMA),
+    (
+        "RP114",
+        {**LLAMA, "engine": "vllm", "set": {"engine.kv_cache": "100 GiB"}},
+        {**LLAMA, "engine": "vllm", "set": {"engine.kv_cache": "20 GiB"}},
+    ),
     ("RP214", {**LLAMA, "seq_len": "2M"}, {**LLAMA, "seq_len": "2M", "cp_size": 2}),
     ("RP214", {**LLAMA, "seq_len": "2M"}, LLAMA),
     ("RP213", {**LLAMA, "loss": "fused"}, {**TRAIN, "loss": "fused"}),

@@ -99,7 +99,7 @@ def paged_tokens(
 
 
 @formula(
-    equation="min(p ceil((B n + s)/p), p ceil(B N/p))",
+    equation="min(p ceil((B n - c + s)/p), p ceil((B N - c)/p)), c = (B - 1) shared",
     unit="token",
     scope="rank, layer",
     source="cells that all sequences share, padded once; windows lie beside one micro-batch, and "
@@ -109,6 +109,7 @@ def pooled_tokens(
     *,
     batch_size: Number,
     tokens: Number,
+    shared_tokens: Number,
     slack_tokens: Number,
     block_tokens: Number,
     page_tokens: Number,
@@ -117,12 +118,14 @@ def pooled_tokens(
     Tokens of all sequences on a rank, in cells that they share.
 
     >>> pooled_tokens(
-    ...     batch_size=4, tokens=1024, slack_tokens=512, block_tokens=2048, page_tokens=256
+    ...     batch_size=4, tokens=1024, shared_tokens=0, slack_tokens=512, block_tokens=2048,
+    ...     page_tokens=256
     ... )
     4608
     """
-    window = ceil_div(batch_size * tokens + slack_tokens, page_tokens)
-    whole = ceil_div(batch_size * block_tokens, page_tokens)
+    common = (batch_size - 1) * shared_tokens
+    window = ceil_div(batch_size * tokens - common + slack_tokens, page_tokens)
+    whole = ceil_div(batch_size * block_tokens - common, page_tokens)
     return page_tokens * minimum(window, whole)
 
 

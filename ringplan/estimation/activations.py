@@ -43,7 +43,7 @@ def at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
 def attention_at_once(x: Numbers, scenario: Scenario) -> tuple[Number, Number]:
     """The same of attention, which data-parallel ranks deal out among them."""
     batch_size, tokens = at_once(x, scenario)
-    if batch_size is x.batch_size:
+    if x.phase == "train" or chunk_of(x, scenario) is None:
         return x.attention_batch_size, tokens
     share = layout.replica_sequences(batch_size=tokens, attention_dp_size=x.attention_dp_size)
     return batch_size, share

@@ -154,31 +154,32 @@ def _stored(x: Numbers, scenario: Scenario, tokens: Number, *, slack: Number | N
     engine = scenario.engine
     page = x.leaf("engine.page_tokens", engine.page_tokens)
     share = rank_cache.dcp_tokens(tokens=tokens, dcp_size=x.dcp_size)
-    if engine.pooled:
-        return rank_cache.pooled_tokens(
-            batch_size=x.attention_batch_size,
-            tokens=share,
-            slack_tokens=x.leaf.derived("slack_tokens", 0, "no window") if slack is None else slack,
-            block_tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
-            page_tokens=page,
-        )
-    if slack is not None:
-        share = rank_cache.beside_slack(
-            tokens=share,
-            slack_tokens=slack,
-            block_tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
-        )
-    return rank_cache.paged_tokens(
-        batch_size=x.attention_batch_size,
-        tokens=share,
-        shared_tokens=rank_cache.shared_shard(
+    block = rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size)
+    common = (
+        rank_cache.shared_shard(
             shared_tokens=x.shared_tokens,
             seq_len=x.tokens.context,
             cp_size=x.cp_size,
             dcp_size=x.dcp_size,
         )
         if slack is None
-        else x.leaf.derived("shared_tokens", 0, "windows are of each sequence"),
+        else x.leaf.derived("shared_tokens", 0, "windows are of each sequence")
+    )
+    if engine.pooled:
+        return rank_cache.pooled_tokens(
+            batch_size=x.attention_batch_size,
+            tokens=share,
+            shared_tokens=common,
+            slack_tokens=x.leaf.derived("slack_tokens", 0, "no window") if slack is None else slack,
+            block_tokens=block,
+            page_tokens=page,
+        )
+    if slack is not None:
+        share = rank_cache.beside_slack(tokens=share, slack_tokens=slack, block_tokens=block)
+    return rank_cache.paged_tokens(
+        batch_size=x.attention_batch_size,
+        tokens=share,
+        shared_tokens=common,
         page_tokens=page,
     )
 

@@ -137,6 +137,8 @@ def load(
     engine, engine_origins = _engine(tree, workload, workload_tree, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule and engine  # noqa: S101, PT018 - stopped above
+    if workload.engine is None and engine.name != _default("engines"):
+        workload = workload.model_copy(update={"engine": engine.name})
     scenario = Scenario.model_construct(  # its parts were just validated
         model=model,
         hardware=hardware,
@@ -208,6 +210,8 @@ def _put(tree: Tree, path: str, value: object, origin: Origin) -> None:
             else nearest(block, BLOCKS, noun="paths start with")
         )
         raise SpecError(f"{origin.where[:200]}: there is no {quote(path)} in a scenario", hint=hint)
+    if path == "engine":
+        path, rest = "engine.base", "base"
     if not rest and block in BLOCKS[2:]:
         hint = f"{'mesh.cp_size=8' if block == 'mesh' else 'workload.seq_len=128K'}"
         raise SpecError(f"{origin.where}: {block} is a block; set one of its keys", hint=hint)
@@ -386,22 +390,29 @@ def _engine(
     name, origin = workload.engine if workload else None, workload_tree.origins.get("engine")
     changes, given = tree.branch("engine"), tree.values.get("engine")
     base = given if isinstance(given, str) else changes.values.pop("base", None)
-    where = tree.origins.get("engine") or changes.origins.pop("base", None)
+    where = tree.origins.get("engine") or changes.origins.get("base")
+    changes.origins.pop("base", None)
     if base is not None and name is not None and base != name:
         raise SpecError(f"two engines: {base} ({where}) and {name} ({origin})", hint="keep one")
-    document = _named("engines", name if base is None else str(base), origin or where)
+    name = name if base is None else str(base)
+    if workload and workload.phase == "train" and (name is not None or changes.values):
+        problems.lines.append(f"{origin or where or 'engine'}: an engine serves (leave it out)")
+    document = _named("engines", name, origin or where)
     engine = read_profiled(document)
     engine.values.pop("sources", None)  # the origins have them
     engine.overlay(changes)
     return problems.validate(Engine, engine, "engine"), engine.origins
 
 
+def _default(shelf: str) -> str:
+    """Return the name that a shelf takes where none is given."""
+    return (library.folder(shelf) / "DEFAULT").read_text(encoding="utf-8").strip()
+
+
 def _named(shelf: str, name: str | None, origin: Origin | None) -> Tree:
     """Read a shipped file, by default the one that its shelf names."""
-    if name is None:
-        name = (library.folder(shelf) / "DEFAULT").read_text(encoding="utf-8").strip()
     try:
-        return read_document(library.find(shelf, name))
+        return read_document(library.find(shelf, _default(shelf) if name is None else name))
     except RingplanError as error:
         place = f"{origin.where}: " if origin else ""
         raise SpecError(f"{place}{error.message}", hint=error.hint) from error

@@ -39,7 +39,7 @@ def what_fits(bill: Bill) -> Section:
         count = f"{mesh.num_devices:,} device{'s' * (mesh.num_devices != 1)}"
         rows.append(
             [
-                "fewest devices, all else as it is",
+                "fewest devices, powers of two",
                 f"{count}: {mesh.flags}, {show(mesh.total_bytes, 'B')}",
             ]
         )
@@ -54,7 +54,7 @@ def _caches(scenario: Scenario, memory: Memory) -> Iterator[list[str]]:
     yield ["caches of a rank may fill", show(rank.kv_budget_bytes, "B")]
     if scenario.workload.engine is not None:
         yield ["the same in its log", _as_logged(scenario, rank)]
-    yield ["cached tokens, over all sequences", f"{memory.kv_tokens:,}"]
+    yield ["cached tokens beside this pass", f"{memory.kv_tokens:,}"]
     by_tokens = f"{memory.max_concurrency:,.2f} by tokens"
     if memory.max_sequences is not None:
         by_tokens = f"{memory.max_sequences:,}{in_one_pass(scenario)} ({by_tokens})"

@@ -83,8 +83,8 @@ class Workload(Spec):
     )
     shared_len: TokensOrNone = Field(
         default=0,
-        description="First tokens of the context that all sequences have in common; they are"
-        " stored once.",
+        description="First tokens of the context that all sequences have in common, stored once;"
+        " at most the context.",
     )
     flash_attention: bool = Field(
         default=True, strict=True, description="Whether attention stores no scores."
@@ -134,15 +134,16 @@ class Workload(Spec):
                 f"a decode pass of {new:,} new tokens over {cached:,} cached ones is a prefill"
                 " (leave cached_len out, or say phase: prefill)"
             )
+        if cached < 0:
+            raise ValueError(
+                f"new_tokens={new} is more than seq_len={self.seq_len}"
+                " (seq_len counts the new tokens too)"
+            )
         if new < 1:
             raise ValueError(
                 f"cached_len={cached} leaves no new token of seq_len={self.seq_len}"
                 f" (seq_len counts the cached tokens too)"
             )
-        if self.phase == "train" and self.engine not in (None, "none"):
-            raise ValueError(f"engine {self.engine} serves and does not train (leave engine out)")
-        if self.shared_len > self.seq_len:
-            raise ValueError(f"shared_len={self.shared_len} is more than seq_len={self.seq_len}")
         if "activations" in self.offload and self.recompute != "full":
             raise ValueError(
                 "offload of activations moves layer inputs, which only recompute: full keeps"

@@ -224,11 +224,11 @@ def test_room_is_told_in_whole_sequences(
     head = wide.splitlines()[0]
     assert head.endswith(f" left; room for {most:,} sequences of 131,072 tokens{once}")
     assert value(wide, "sequences of this context") == f"{most:,}{once} ({tokens:,.2f} by tokens)"
-    assert value(wide, "cached tokens, over all sequences") == f"{memory['kv_tokens']:,}"
+    assert value(wide, "cached tokens beside this pass") == f"{memory['kv_tokens']:,}"
     assert value(wide, "longest context at this mesh") == (
         f"{memory['max_seq_len']:,} tokens (the model: 131,072)"
     )
-    assert re.search(r"(?m)^fewest devices, all else as it is  +\d", wide)
+    assert re.search(r"(?m)^fewest devices, powers of two  +\d", wide)
     assert "\nsequences: by tokens\n" in wide
     assert (
         f"cached tokens, {most:,} sequences{once};"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringplan.api import load
+from ringplan.api import explain, load
+from ringplan.errors import SpecError
 from ringplan.estimation.core import estimate
 from ringplan.estimation.growth import memory_report
 from ringplan.estimation.stages import stage_slices
@@ -560,3 +562,47 @@ def test_a_cache_of_given_bytes_is_all_that_sequences_share() -> None:
 )
 def test_overheads_are_binary_gigabytes_of_logs(engine: str, runtime: float, graphs: float) -> None:
     assert bill(LLAMA, engine=engine).rank.overhead_bytes == pytest.approx((runtime + graphs) * GIB)
+
+
+# What a second round found
+
+
+def test_an_explained_bill_is_the_plain_one_with_chunks_and_data_parallel_attention() -> None:
+    asked = {**LLAMA, "tp_size": 8, "engine": "vllm", "attention_dp_size": 8, "seq_len": "32K"}
+    known = explain(**asked, flash_attention=False)
+    rank = bill(asked, flash_attention=False).rank
+    assert rank.score_bytes == 32 * 1024 * 32_768 * 4
+    for name in ("score_bytes", "total_bytes", "capacity_bytes"):
+        assert known[f"memory.rank.{name}"].value == getattr(rank, name)
+
+
+def test_more_new_tokens_than_the_context_are_refused() -> None:
+    with pytest.raises(SpecError, match="new_tokens=8 is more than seq_len=7"):
+        bill(LLAMA, seq_len=7, new_tokens=8)
+
+
+def test_remedies_keep_expert_parallelism_whole() -> None:
+    asked = {
+        **LLAMA, "model": "mixtral-8x7b", "phase": "decode", "cp_size": 16, "dp_size": 3,
+        "ulysses_size": 2, "ep_size": 4, "seq_len": "16M", "engine": "vllm",
+    }  # fmt: skip
+    read = load(**asked).scenario
+    for remedy in remedies(read, estimate(read).memory):
+        ranks = re.search(r"--cp (\d+)", remedy.flags)
+        assert ranks is None or int(ranks[1]) * 3 % 4 == 0
+
+
+def test_cells_that_all_share_have_a_common_prefix_once() -> None:
+    asked = {**LLAMA, "engine": "llama.cpp", "seq_len": "32K", "batch_size": 100}
+    once = bill(asked, shared_len="32K").rank.kv_bytes
+    assert once == 32_768 * 131_072
+
+
+@pytest.mark.parametrize("given", [{"engine.base": "vllm"}, {"engine.kv_cache": "10 GiB"}])
+def test_engines_do_not_train(given: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="an engine serves"):
+        bill(TRAIN, set=given)
+
+
+def test_an_engine_of_a_block_is_the_workloads() -> None:
+    assert load(**LLAMA, set={"engine": "vllm"}).scenario.workload.engine == "vllm"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringplan.specs.model import Tensor
 
 #: Kinds of layers that are told apart; published models have dozens.
-MOST_KINDS: Final = 1000
+MOST_KINDS: Final = 250
 _NONE: Final = Sourced(0, Origin("derived", "a layer without one"))
 
 

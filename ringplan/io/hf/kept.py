@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from ringplan.errors import SpecError
 
@@ -37,7 +39,8 @@ _NUMBERED: Final = re.compile(
 _PARAMETER: Final = re.compile(r"\.(?:weight|bias)$")
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True)
+class Kept:
     """
     Patterns of module names.
 
@@ -55,11 +58,24 @@ class Kept(NamedTuple):
     def keeps(self, index: int, tensor: str) -> bool:
         """Whether a tensor of a layer stays in 16 bits."""
         module = _PARAMETER.sub("", tensor)
-        if any(_matches(pattern, index, module) for pattern in self.ignored):
+        if any(_matches(pattern, index, module) for pattern in self._of_layer(index)):
             return True
         return bool(self.targets) and not any(
             _matches(pattern, index, module) for pattern in self.targets
         )
+
+    def _of_layer(self, index: int) -> list[str]:
+        """Patterns that do not name another layer."""
+        return self._by_layer.get(str(index), []) + self._by_layer.get("*", [])
+
+    @cached_property
+    def _by_layer(self) -> dict[str, list[str]]:
+        """Patterns by the number of the layer that they name, ``*`` for any."""
+        found: dict[str, list[str]] = {}
+        for pattern in self.ignored:
+            numbered = _NUMBERED.fullmatch(pattern)
+            found.setdefault(numbered[1] if numbered else "*", []).append(pattern)
+        return found
 
 
 def read_kept(fields: Fields) -> Kept:
@@ -78,7 +94,7 @@ def check(fields: Fields, key: str, pattern: str) -> None:
     import regex  # noqa: PLC0415 - few configs have expressions
 
     try:
-        regex.compile(expression)
+        _compiled(expression)
     except (regex.error, RecursionError, OverflowError, MemoryError) as error:
         fields.note(f"{fields.place(key)}: {key} has '{pattern[:60]}', no expression: {error}")
 
@@ -118,12 +134,17 @@ def _within(pattern: str, name: str) -> bool:
 
 def _found(expression: str, name: str) -> bool:
     """Whether a name begins with what an expression describes; some would search for hours."""
-    import regex  # noqa: PLC0415 - few configs have expressions
-
     try:
-        return regex.match(expression, name, timeout=SECONDS) is not None
+        return _compiled(expression).match(name, timeout=SECONDS) is not None
     except TimeoutError as error:
         raise SpecError(
             f"the quantisation's pattern '{expression[:60]}' takes too long to match",
             hint="name the modules, or give --weights-dtype",
         ) from error
+
+
+@cache
+def _compiled(expression: str) -> Any:
+    import regex  # noqa: PLC0415 - few configs have expressions
+
+    return regex.compile(expression)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, get_args
 
 from ringplan.io.hf.kept import Kept, check, read_kept
@@ -80,7 +81,7 @@ def _kept(block: Fields) -> Kept:
     targets = (group.words("targets") or ()) if group else ()
     for pattern in targets:
         check(block, "config_groups", pattern)
-    return read_kept(block)._replace(targets=() if "Linear" in targets else targets)
+    return replace(read_kept(block), targets=() if "Linear" in targets else targets)
 
 
 def _kv_dtype(block: Fields) -> KvDtype | None:

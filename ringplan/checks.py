@@ -14,6 +14,7 @@ from ringplan.costs import masks
 from ringplan.estimation.blocks import cut
 from ringplan.estimation.core import estimate as estimated
 from ringplan.estimation.growth import growth
+from ringplan.estimation.memory import PARTS
 from ringplan.feasibility import divisors, legal_cp, reasons
 from ringplan.remedies import remedies
 from ringplan.specs.dtypes import ELEMENT_BYTES
@@ -62,7 +63,7 @@ def rp110(scenario: Scenario, estimate: Estimate) -> Finding | None:
 def _largest(scenario: Scenario) -> str:
     """Name the part that is largest, and how it grows."""
     part = max(growth(scenario), key=lambda each: each.bytes)
-    name = PART_NAMES[part.part]
+    name = PARTS[part.part]
     grows = (
         f"growing by {show(part.bytes_per_token, 'B')} a token of the context"
         if part.bytes_per_token > 0
@@ -77,22 +78,6 @@ def _give(scenario: Scenario) -> str:
     if len(fields) < len(scenario.model.unknown):
         return "nothing to give: the caches are all that can be counted"
     return "give them in the config, or here: " + " ".join(f"--set model.{f}=..." for f in fields)
-
-
-#: What a part of the bill is called.
-PART_NAMES = {
-    "weights_bytes": "weights",
-    "kv_bytes": "the KV cache",
-    "state_bytes": "recurrent states",
-    "activation_bytes": "activations",
-    "score_bytes": "attention scores (FlashAttention stores none)",
-    "logits_bytes": "logits",
-    "ring_buffer_bytes": "buffers of the exchange",
-    "gathered_bytes": "gathered layers",
-    "gradient_bytes": "gradients",
-    "optimizer_bytes": "optimizer states",
-    "overhead_bytes": "runtime, communicators and graphs",
-}
 
 
 def _room(scenario: Scenario, estimate: Estimate) -> list[str]:
@@ -119,7 +104,7 @@ def rp114(scenario: Scenario, estimate: Estimate) -> Finding | None:
     if pool is None or rank.total_bytes is None or scenario.workload.phase == "train":
         return None
     beside = rank.total_bytes - rank.kv_bytes - rank.state_bytes
-    device = scenario.hardware.memory.capacity
+    device = scenario.device_memory(rank.stage or 0)
     if beside + pool <= device:
         return None
     left = max(device - beside, 0)

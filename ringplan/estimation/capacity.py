@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 from ringplan.costs import fit, layout, memory
+from ringplan.estimation.activations import chunk_of
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank, stages
 from ringplan.estimation.numbers import with_rings, with_sequences, with_tokens
@@ -97,7 +98,7 @@ def _tokens_of_job(x: Numbers, scenario: Scenario) -> Number:
 def _kv_tokens(x: Numbers, scenario: Scenario, bill: RankMemory) -> Number:
     """Tokens of context that the ranks of one stage have room for."""
     parts = [bill.kv_bytes, bill.state_bytes]
-    if x.phase == "decode" and not scenario.engine.chunk_tokens:
+    if x.phase == "decode" and chunk_of(x, scenario) is None:
         # every sequence of the batch also has a token in flight
         parts += [bill.activation_bytes, bill.logits_bytes]
     return fit.kv_tokens(

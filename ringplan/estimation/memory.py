@@ -17,8 +17,20 @@ if TYPE_CHECKING:
     from ringplan.specs.scenario import Scenario
 
 
-#: Parts of a bill, in the order that they are read.
-PARTS = tuple(name for name in RankMemory._fields if name in memory.rank_total.parameters)
+#: Parts of a bill in the order that they are read, and what people call them.
+PARTS = {
+    "weights_bytes": "weights",
+    "kv_bytes": "KV cache",
+    "state_bytes": "states",
+    "activation_bytes": "activations",
+    "score_bytes": "scores",
+    "logits_bytes": "logits",
+    "ring_buffer_bytes": "buffers",
+    "gathered_bytes": "gathered layers",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "overhead_bytes": "overhead",
+}
 
 
 def fullest_rank(x: Numbers, scenario: Scenario) -> RankMemory:

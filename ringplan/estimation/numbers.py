@@ -121,19 +121,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         kind_of(leaf, scenario, i, attention_tp_size, formats) for i in range(len(model.kinds))
     )
     widest = widest_kind(model)
-    weights_bytes = model_state.quantized_bytes(
-        element_bytes=size("workload.weights_dtype", work.weights_dtype)
-        if work.weights_dtype or work.phase == "train"  # which runs in the activations' format
-        else size("model.weights_dtype", model.weights_dtype),
-        scale_bytes=leaf.derived("scale_bytes", 0, "training has none")
-        if work.phase == "train"
-        else leaf("model.scale_bytes", model.scale_bytes),
-    )
-    sixteen = leaf.derived(
-        "unquantized_bytes",
-        max(2, plain(weights_bytes)),
-        "embeddings, head, norms and routers stay in 16 bits",
-    )
+    weights_bytes, sixteen = _weight_formats(leaf, scenario, size)
 
     return Numbers(
         leaf=leaf,
@@ -187,6 +175,28 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         if work.embedding_dtype is None
         else size("workload.embedding_dtype", work.embedding_dtype),
     )
+
+
+def _weight_formats(
+    leaf: Leaves, scenario: Scenario, size: Callable[[str, str | None], Number]
+) -> tuple[Number, Number]:
+    """Bytes of a quantised parameter and of another; training runs in the activations' format."""
+    model, work = scenario.model, scenario.workload
+    training = work.phase == "train"
+    weights_bytes = model_state.quantized_bytes(
+        element_bytes=size("workload.weights_dtype", work.weights_dtype)
+        if work.weights_dtype or training
+        else size("model.weights_dtype", model.weights_dtype),
+        scale_bytes=leaf.derived("scale_bytes", 0, "training has none")
+        if training
+        else leaf("model.scale_bytes", model.scale_bytes),
+    )
+    sixteen = leaf.derived(
+        "unquantized_bytes",
+        max(2, plain(weights_bytes)),
+        "embeddings, head, norms and routers stay in 16 bits",
+    )
+    return weights_bytes, sixteen
 
 
 def token_multiple(scenario: Scenario) -> int:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import memory, model_state
 from ringplan.estimation.leaves import plain
-from ringplan.estimation.stages import layer_parameters, tensor_parameters
+from ringplan.estimation.stages import copies_outside, layer_parameters, tensor_parameters
+from ringplan.specs.dtypes import ELEMENT_BYTES
 from ringplan.specs.recipes import OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def gradient_size(x: Numbers, scenario: Scenario) -> Number:
     work = scenario.workload
     recipe, dtype = OPTIMIZERS[work.optimizer], work.gradient_dtype
     if dtype is not None:
-        return x.leaf("workload.gradient_dtype", {"fp32": 4, "bf16": 2}[dtype])
+        return x.leaf("workload.gradient_dtype", ELEMENT_BYTES[dtype])
     return x.leaf.derived("bytes_each", recipe.gradient, f"{work.optimizer}: {recipe.why}")
 
 
@@ -138,6 +139,7 @@ def _gathered(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     units += [
         of(tensor_parameters(x.leaf, scenario.model, tensor), alone)
         for tensor in scenario.model.tensors
-        if tensor.embeds and (stage.last if tensor.stage == "last" else stage.number == 0)
+        if tensor.embeds
+        and copies_outside(tensor, first=stage.number == 0, last=stage.last, drafts=0)
     ]
     return max(units, key=plain)

@@ -72,7 +72,7 @@ def stages_of(leaf: Leaves, scenario: Scenario) -> tuple[Stage, ...]:
         first, last = index == 0, index == len(slices) - 1
         if last:
             counts.update(drafts)
-        room = None if mesh.pp_memory is None else mesh.pp_memory[min(index, mesh.pp_size - 1)]
+        room = None if mesh.pp_memory is None else scenario.device_memory(index)
         flying = min(scenario.workload.num_micro_batches, mesh.pp_size - index)
         key = (first, last, room, flying, *sorted(counts.items()))
         if key not in stages:
@@ -102,15 +102,10 @@ def _stage(
     drafts: int,
     room: float | None,
 ) -> Stage:
-    here = {
-        "first": int(first),
-        "last": int(last),
-        "draft": drafts if last else 0,
-        "tied": int(last and not first),
-    }
-
     def copies(tensor: Tensor) -> int:
-        return here[tensor.stage] if tensor.kind is None else counts.get(tensor.kind, 0)
+        if tensor.kind is not None:
+            return counts.get(tensor.kind, 0)
+        return copies_outside(tensor, first=first, last=last, drafts=drafts)
 
     return Stage(
         number=index,
@@ -122,6 +117,17 @@ def _stage(
         parameters=_by_format(leaf, model, copies, f"stage {index}"),
         last=last,
     )
+
+
+def copies_outside(tensor: Tensor, *, first: bool, last: bool, drafts: int) -> int:
+    """How often a stage has a tensor that is in no layer."""
+    here = {
+        "first": int(first),
+        "last": int(last),
+        "draft": drafts if last else 0,
+        "tied": int(last and not first),
+    }
+    return here[tensor.stage]
 
 
 def _by_format(

@@ -8,7 +8,7 @@ from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
 from ringplan.estimation.numbers import numbers
 from ringplan.estimation.parameters import shards, weights
-from ringplan.estimation.stages import tensor_parameters
+from ringplan.estimation.stages import copies_outside, tensor_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _rows(x: Numbers, scenario: Scenario, stage: Stage) -> Iterator[Listed]:
         own = alone(tensor)
         drafts = drafted(tensor) - own
         drafts_here = drafts if stage.last else 0
-        if tensor.stage == "tied" and stage.last and stage.number:
+        if tensor.stage == "tied" and _on_stage(tensor, stage):
             yield _row(x, scenario, tensor, 0, 1, draft=False)
         if own:
             here = _on_stage(tensor, stage) - (0 if tensor.kind is None else drafts_here)
@@ -78,7 +78,7 @@ def _on_stage(tensor: Tensor, stage: Stage) -> int:
     """How often a stage has a tensor."""
     if tensor.kind is not None:
         return int(plain(stage.layers[tensor.kind]))
-    return int(stage.last if tensor.stage == "last" else stage.number == 0)
+    return copies_outside(tensor, first=stage.number == 0, last=stage.last, drafts=0)
 
 
 def _row(

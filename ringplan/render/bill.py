@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringplan.estimation.memory import PARTS
 from ringplan.render.documents import cell
 
 if TYPE_CHECKING:
@@ -36,20 +37,6 @@ class Bill(NamedTuple):
     tensors: tuple[Listed, ...] | None = None
 
 
-#: Parts of a bill in the words of its tables.
-PARTS: Final = {
-    "weights_bytes": "weights",
-    "kv_bytes": "KV cache",
-    "state_bytes": "states",
-    "activation_bytes": "activations",
-    "score_bytes": "scores",
-    "logits_bytes": "logits",
-    "ring_buffer_bytes": "buffers",
-    "gathered_bytes": "gathered layers",
-    "gradient_bytes": "gradients",
-    "optimizer_bytes": "optimizer",
-    "overhead_bytes": "overhead",
-}
 #: Parts of every bill, which are told even where they are not known.
 _ALWAYS: Final = {"weights_bytes", "activation_bytes", "logits_bytes"}
 _OF_TRAINING: Final = {"gradient_bytes", "optimizer_bytes"}

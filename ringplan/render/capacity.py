@@ -65,14 +65,6 @@ def limit(scenario: Scenario, rank: RankMemory) -> str:
             return _of_device(scenario, rank)
 
 
-def _device(scenario: Scenario, rank: RankMemory) -> float:
-    """Memory of the device: of its own stage, where the cards differ."""
-    mesh = scenario.mesh
-    if mesh.pp_memory is not None and rank.stage is not None:
-        return mesh.pp_memory[min(rank.stage, mesh.pp_size - 1)]
-    return scenario.hardware.memory.capacity
-
-
 def _owner(scenario: Scenario) -> str:
     """Name the fields that give the share and, where it is no device's, the memory."""
     share = "hardware.memory" if scenario.engine.utilization is None else "engine"
@@ -82,7 +74,7 @@ def _owner(scenario: Scenario) -> str:
 
 def _of_device(scenario: Scenario, rank: RankMemory) -> str:
     """A share of the device, and what lies beside it."""
-    device, share = _device(scenario, rank), _share(scenario)
+    device, share = scenario.device_memory(rank.stage or 0), _share(scenario)
     text = f"capacity: {_percent(share)} of {show(device, 'B')}"
     if share < 1:
         text += f" is {show(share * device, 'B')}"
@@ -108,7 +100,7 @@ def _parts(scenario: Scenario) -> dict[str, float]:
 
 def _of_free(scenario: Scenario, rank: RankMemory) -> str:
     """A share of what is free at start, for weights and caches; the rest lies beside it."""
-    device, share = _device(scenario, rank), _share(scenario)
+    device, share = scenario.device_memory(rank.stage or 0), _share(scenario)
     parts = {name: size for name, size in _parts(scenario).items() if name != "graphs"}
     if scenario.engine.runtime is None:
         parts = {"overhead": rank.overhead_bytes}
@@ -129,7 +121,7 @@ def _without_cache(rank: RankMemory) -> float:
 
 def _with_cache(scenario: Scenario, rank: RankMemory, cache: float) -> str:
     """Everything but caches, and what caches are given."""
-    device, beside = _device(scenario, rank), _without_cache(rank)
+    device, beside = scenario.device_memory(rank.stage or 0), _without_cache(rank)
     text = f"capacity: all but the cache is {show(beside, 'B')}, and the cache gets"
     text += f" {show(cache, 'B')} (engine.kv_cache)"
     return f"{text}; the device has {show(device, 'B')}" if beside + cache > device else text
@@ -137,7 +129,7 @@ def _with_cache(scenario: Scenario, rank: RankMemory, cache: float) -> str:
 
 def _beside(scenario: Scenario, rank: RankMemory) -> str:
     """Everything but caches, and a share of what that leaves."""
-    device, share = _device(scenario, rank), _share(scenario)
+    device, share = scenario.device_memory(rank.stage or 0), _share(scenario)
     beside = _without_cache(rank)
     text = f"capacity: all but the cache is {show(beside, 'B')}"
     if beside >= device:

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ringplan.assess import lacking
+from ringplan.estimation.memory import PARTS
 from ringplan.estimation.stages import stage_slices
-from ringplan.render.bill import PARTS, bar, columns_of, parts
+from ringplan.render.bill import bar, columns_of, parts
 from ringplan.render.capacity import limit, policy
 from ringplan.render.documents import cell
 from ringplan.render.explain import exact

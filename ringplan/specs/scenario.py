@@ -20,3 +20,8 @@ class Scenario(Spec):
     workload: Workload
     schedule: Schedule
     engine: Engine
+
+    def device_memory(self, stage: int) -> float:
+        """Bytes of a device of a pipeline stage: the hardware's, unless the cards differ."""
+        cards = self.mesh.pp_memory
+        return self.hardware.memory.capacity if cards is None else cards[min(stage, len(cards) - 1)]

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 
 import ringplan as library
 from ringplan.cli.app import app
-from ringplan.estimation import memory
-from ringplan.render.bill import PARTS, WIDTH
+from ringplan.costs.memory import rank_total
+from ringplan.estimation.memory import PARTS
+from ringplan.render.bill import WIDTH
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def test_table_is_the_golden_one(
 
 
 def test_every_part_of_a_bill_has_a_name() -> None:
-    assert tuple(PARTS) == memory.PARTS
+    assert tuple(PARTS) == rank_total.parameters
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringplan.api import explain, load
+from ringplan.assess import assess
 from ringplan.errors import SpecError
 from ringplan.estimation.core import estimate
 from ringplan.estimation.growth import memory_report
@@ -606,3 +607,22 @@ def test_engines_do_not_train(given: dict[str, Any]) -> None:
 
 def test_an_engine_of_a_block_is_the_workloads() -> None:
     assert load(**LLAMA, set={"engine": "vllm"}).scenario.workload.engine == "vllm"
+
+
+def test_a_tied_head_is_a_unit_of_the_last_stage_too() -> None:
+    """Gemma 2 27B under ZeRO 3: a copy of 256,000 x 4,608 and its fp32 gradient there."""
+    asked = {**TRAIN, "model": "gemma-2-27b", "pp_size": 2, "seq_len": "8K"}
+    first, last = bill(asked).stages
+    assert first.gathered_bytes == last.gathered_bytes
+
+
+def test_tokens_of_a_decoding_cache_leave_room_for_a_chunk_of_the_workload() -> None:
+    given = {**LLAMA, "phase": "decode", "seq_len": "8K"}
+    one, many = (bill(given, chunk_tokens=4096, batch_size=b) for b in (1, 64))
+    assert many.kv_tokens == pytest.approx(one.kv_tokens, rel=2e-3)
+
+
+def test_a_given_cache_is_held_against_the_card_of_its_stage() -> None:
+    asked = {**LLAMA, "pp_size": 2, "engine": "vllm", "pp_memory": ["80 GiB", "24 GiB"]}
+    made = assess(load(**asked, set={"engine.kv_cache": "20 GiB"}).scenario)
+    assert "RP114" in {finding.code for finding in made.findings}

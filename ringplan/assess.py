@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringplan.checks import Finding, cp_window, findings, judged_margin
+from ringplan.checks import cp_window, findings, judged_margin
 from ringplan.estimation.core import estimate
 from ringplan.units import show
 
 if TYPE_CHECKING:
     from ringplan.estimation.results import Estimate
+    from ringplan.findings import Finding
     from ringplan.specs.model import ModelSpec
     from ringplan.specs.scenario import Scenario
 

@@ -13,7 +13,8 @@ from ringplan.feasibility import CODES
 from ringplan.io import library
 from ringplan.io.documents import read_document
 from ringplan.io.origins import Tree, leaves
-from ringplan.io.scenarios import load, read_model, read_profile, read_profiled
+from ringplan.io.profiles import read_profile, read_profiled
+from ringplan.io.scenarios import load, read_model
 from ringplan.specs.engine import Engine
 from ringplan.units import parse, show
 

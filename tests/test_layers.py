@@ -25,10 +25,15 @@ LAYERS: dict[str, set[str]] = {
     "estimation": {"costs", "specs", "errors", "units", "feasibility"},
     "validation": {"reference", "costs", "estimation", "feasibility", "specs", "errors"},
     "remedies": {"estimation", "feasibility", "specs"},
-    "checks": {"remedies", "estimation", "feasibility", "specs", "costs", "units"},
-    "assess": {"feasibility", "checks", "estimation", "specs", "units"},
+    "findings": set(),
+    "memory_checks": {"findings", "remedies", "estimation", "specs", "units"},
+    "checks": {
+        "findings", "memory_checks", "estimation", "feasibility", "specs", "costs", "units",
+    },
+    "assess": {"feasibility", "findings", "checks", "estimation", "specs", "units"},
     "render": {
-        "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "checks",
+        "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "findings",
+        "checks",
         "assess", "validation",
     },
     "api": {

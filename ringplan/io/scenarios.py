@@ -11,12 +11,13 @@ from ringplan.io import library
 from ringplan.io.documents import read_document, read_value
 from ringplan.io.hf import read_config
 from ringplan.io.origins import DEFAULT, Origin, Tree, leaves
+from ringplan.io.policies import default_of, engine_of, schedule_of
+from ringplan.io.profiles import read_profile
 from ringplan.io.validation import Problems
 from ringplan.specs.engine import Engine
-from ringplan.specs.hardware import HardwareProfile, Source, source_of
+from ringplan.specs.hardware import HardwareProfile, Source
 from ringplan.specs.mesh import Mesh
 from ringplan.specs.scenario import Scenario
-from ringplan.specs.schedule import Schedule
 from ringplan.specs.workload import Workload
 
 if TYPE_CHECKING:
@@ -133,11 +134,11 @@ def load(
     mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = problems.validate(Workload, workload_tree, "workload")
-    schedule, schedule_origins = _schedule(mesh, mesh_tree, problems)
-    engine, engine_origins = _engine(tree, workload, workload_tree, problems)
+    schedule, schedule_origins = schedule_of(mesh, mesh_tree, problems)
+    engine, engine_origins = engine_of(tree, workload, workload_tree, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule and engine  # noqa: S101, PT018 - stopped above
-    if workload.engine is None and engine.name != _default("engines"):
+    if workload.engine is None and engine.name != default_of("engines"):
         workload = workload.model_copy(update={"engine": engine.name})
     scenario = Scenario.model_construct(  # its parts were just validated
         model=model,
@@ -334,85 +335,3 @@ def _hardware(
     profile.values.pop("sources", None)  # the origins have them
     profile.overlay(changes)
     return path, problems.validate(HardwareProfile, profile, "hardware"), profile.origins
-
-
-def read_profile(path: Path) -> Tree:
-    """
-    Read a hardware profile; the origin of each number names its line and its source.
-
-    A profile may name a ``base``, shipped or a file beside it, and hold what differs.
-    """
-    profile = read_document(path, kind="profile")
-    base = profile.values.pop("base", None)
-    if base is not None:
-        below = library.find("hardware", str(base), beside=path.parent)
-        if below.resolve() == path.resolve():
-            raise SpecError(f"{path}: base is the file itself", hint="name another profile")
-        profile.origins.pop("base", None)
-    read_profiled(profile)
-    if base is None:
-        return profile
-    whole = read_profile(below)
-    profile.values.pop("sources", None)
-    whole.overlay(profile)
-    return whole
-
-
-def read_profiled(profile: Tree) -> Tree:
-    """Give each number of a profile the source that its file names for it."""
-    sources = profile.values.get("sources", {})
-    described = {
-        key: f"{value.get('kind')}, {value.get('title')}"
-        for key, value in sources.items()
-        if isinstance(value, dict)
-    }
-    profile.origins = {
-        key: Origin("profile", origin.where, source_of(key, described) or "")
-        for key, origin in profile.origins.items()
-        if not key.startswith("sources")
-    }
-    return profile
-
-
-def _schedule(
-    mesh: Mesh | None, tree: Tree, problems: Problems
-) -> tuple[Schedule | None, dict[str, Origin]]:
-    document = _named("schedules", mesh.schedule if mesh else None, tree.origins.get("schedule"))
-    schedule = problems.validate(Schedule, document, "schedule")
-    source = str(schedule.source) if schedule else ""
-    return schedule, {key: o._replace(source=source) for key, o in document.origins.items()}
-
-
-def _engine(
-    tree: Tree, workload: Workload | None, workload_tree: Tree, problems: Problems
-) -> tuple[Engine | None, dict[str, Origin]]:
-    """Read the memory policy that the workload names, and what the scenario changes of it."""
-    name, origin = workload.engine if workload else None, workload_tree.origins.get("engine")
-    changes, given = tree.branch("engine"), tree.values.get("engine")
-    base = given if isinstance(given, str) else changes.values.pop("base", None)
-    where = tree.origins.get("engine") or changes.origins.get("base")
-    changes.origins.pop("base", None)
-    if base is not None and name is not None and base != name:
-        raise SpecError(f"two engines: {base} ({where}) and {name} ({origin})", hint="keep one")
-    name = name if base is None else str(base)
-    if workload and workload.phase == "train" and (name is not None or changes.values):
-        problems.lines.append(f"{origin or where or 'engine'}: an engine serves (leave it out)")
-    document = _named("engines", name, origin or where)
-    engine = read_profiled(document)
-    engine.values.pop("sources", None)  # the origins have them
-    engine.overlay(changes)
-    return problems.validate(Engine, engine, "engine"), engine.origins
-
-
-def _default(shelf: str) -> str:
-    """Return the name that a shelf takes where none is given."""
-    return (library.folder(shelf) / "DEFAULT").read_text(encoding="utf-8").strip()
-
-
-def _named(shelf: str, name: str | None, origin: Origin | None) -> Tree:
-    """Read a shipped file, by default the one that its shelf names."""
-    try:
-        return read_document(library.find(shelf, _default(shelf) if name is None else name))
-    except RingplanError as error:
-        place = f"{origin.where}: " if origin else ""
-        raise SpecError(f"{place}{error.message}", hint=error.hint) from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ringplan.assess import Summary
-from ringplan.checks import Finding
 from ringplan.estimation.growth import Growth
 from ringplan.estimation.metrics import Field, block_of, fields_of
 from ringplan.estimation.results import Estimate, Memory, RankMemory
 from ringplan.estimation.tensors import Listed
+from ringplan.findings import Finding
 from ringplan.remedies import Remedy
 from ringplan.specs.engine import Engine
 from ringplan.specs.hardware import HardwareProfile

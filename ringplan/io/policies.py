@@ -1,0 +1,63 @@
+"""What a scenario names rather than describes: the schedule and the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringplan.errors import RingplanError, SpecError
+from ringplan.io import library
+from ringplan.io.documents import read_document
+from ringplan.io.profiles import read_profiled
+from ringplan.specs.engine import Engine
+from ringplan.specs.schedule import Schedule
+
+if TYPE_CHECKING:
+    from ringplan.io.origins import Origin, Tree
+    from ringplan.io.validation import Problems
+    from ringplan.specs.mesh import Mesh
+    from ringplan.specs.workload import Workload
+
+
+def schedule_of(
+    mesh: Mesh | None, tree: Tree, problems: Problems
+) -> tuple[Schedule | None, dict[str, Origin]]:
+    """Read the schedule that the mesh names."""
+    document = _named("schedules", mesh.schedule if mesh else None, tree.origins.get("schedule"))
+    schedule = problems.validate(Schedule, document, "schedule")
+    source = str(schedule.source) if schedule else ""
+    return schedule, {key: o._replace(source=source) for key, o in document.origins.items()}
+
+
+def engine_of(
+    tree: Tree, workload: Workload | None, workload_tree: Tree, problems: Problems
+) -> tuple[Engine | None, dict[str, Origin]]:
+    """Read the memory policy that the workload names, and what the scenario changes of it."""
+    name, origin = workload.engine if workload else None, workload_tree.origins.get("engine")
+    changes, given = tree.branch("engine"), tree.values.get("engine")
+    base = given if isinstance(given, str) else changes.values.pop("base", None)
+    where = tree.origins.get("engine") or changes.origins.get("base")
+    changes.origins.pop("base", None)
+    if base is not None and name is not None and base != name:
+        raise SpecError(f"two engines: {base} ({where}) and {name} ({origin})", hint="keep one")
+    name = name if base is None else str(base)
+    if workload and workload.phase == "train" and (name is not None or changes.values):
+        problems.lines.append(f"{origin or where or 'engine'}: an engine serves (leave it out)")
+    document = _named("engines", name, origin or where)
+    engine = read_profiled(document)
+    engine.values.pop("sources", None)  # the origins have them
+    engine.overlay(changes)
+    return problems.validate(Engine, engine, "engine"), engine.origins
+
+
+def default_of(shelf: str) -> str:
+    """Return the name that a shelf takes where none is given."""
+    return (library.folder(shelf) / "DEFAULT").read_text(encoding="utf-8").strip()
+
+
+def _named(shelf: str, name: str | None, origin: Origin | None) -> Tree:
+    """Read a shipped file, by default the one that its shelf names."""
+    try:
+        return read_document(library.find(shelf, default_of(shelf) if name is None else name))
+    except RingplanError as error:
+        place = f"{origin.where}: " if origin else ""
+        raise SpecError(f"{place}{error.message}", hint=error.hint) from error

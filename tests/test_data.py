@@ -103,9 +103,15 @@ def test_source_of_a_profile_can_be_looked_up(path: Path) -> None:
 @profile
 def test_efficiencies_are_shares_of_the_peak(path: Path) -> None:
     efficiency = read(path).efficiency
-    tables = (efficiency.matmul, efficiency.attention_forward, efficiency.attention_backward)
+    tables = (
+        efficiency.matmul,
+        efficiency.attention_forward,
+        efficiency.attention_backward,
+        efficiency.scale_up,
+        efficiency.scale_out,
+    )
     shares = [share for table in tables for _, share in table]
-    shares += [efficiency.memory, efficiency.scale_up, efficiency.scale_out]
+    shares += [efficiency.memory, efficiency.beside_communication]
 
     assert all(0 < share <= 1 for share in shares)
 

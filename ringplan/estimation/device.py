@@ -98,7 +98,7 @@ class Device(NamedTuple):
             pair_bandwidth=found.nominal,
             group_size=x.leaf.derived("group_size", size, f"ranks on {' x '.join(axes)}"),
         )
-        share = x.leaf("hardware.efficiency.scale_up", self.profile.efficiency.scale_up)
+        share = x.leaf("hardware.efficiency.scale_up", self.profile.efficiency.scale_up[-1][1])
         achieved = layout.achieved_bandwidth(bandwidth=nominal, efficiency=share)
         return found._replace(nominal=nominal, bandwidth=achieved)
 
@@ -144,9 +144,9 @@ class Device(NamedTuple):
         )
         share = pick(
             "hardware.efficiency.scale_up",
-            shares.scale_up,
+            shares.scale_up[-1][1],
             "hardware.efficiency.scale_out",
-            shares.scale_out,
+            shares.scale_out[-1][1],
         )
         return Link(
             name=name,

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from ringplan import units
 from ringplan.specs.base import Bytes, BytesPerSecond, FlopsPerSecond, GroupSize, Seconds, Spec
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def _table(given: object) -> object:
+
+def _by_tokens(given: object) -> object:
     """Read ``{1K: 0.3, 16K: 0.65}`` as pairs by size; a single number is a table of one size."""
+    return _table(given, units.parse_tokens, "{16K: 0.65}")
+
+
+def _by_bytes(given: object) -> object:
+    """Read ``{1 MiB: 0.3, 64 MiB: 0.76}`` likewise, by the bytes of one message."""
+    return _table(given, lambda size: int(units.parse(size, "B")), "{64 MiB: 0.76}")
+
+
+def _table(given: object, size_of: Callable[[str], int], example: str) -> object:
     if isinstance(given, dict):
         if not given:
-            raise ValueError("an efficiency table needs at least one size, like {16K: 0.65}")
-        pairs = [(units.parse_tokens(str(size)), share) for size, share in given.items()]
+            raise ValueError(f"an efficiency table needs at least one size, like {example}")
+        pairs = [(size_of(str(size)), share) for size, share in given.items()]
         sizes = [size for size, _ in pairs]
         if min(sizes) < 1 or len(set(sizes)) < len(sizes):
             raise ValueError("sizes of an efficiency table must be positive and differ")
@@ -32,9 +44,11 @@ def _number(given: object) -> object:
 
 
 Share = Annotated[float, BeforeValidator(_number), Field(strict=True, ge=1e-6, le=1)]
-Efficiency = Annotated[
-    tuple[tuple[int, Share], ...],
-    BeforeValidator(_table, json_schema_input_type=float | dict[str, float]),
+_Pairs = tuple[tuple[int, Share], ...]
+_NumberOrTable = float | dict[str, float]
+Efficiency = Annotated[_Pairs, BeforeValidator(_by_tokens, json_schema_input_type=_NumberOrTable)]
+LinkEfficiency = Annotated[
+    _Pairs, BeforeValidator(_by_bytes, json_schema_input_type=_NumberOrTable)
 ]
 
 
@@ -75,14 +89,24 @@ class Peak(Spec):
 
 
 class Efficiencies(Spec):
-    """Achieved over peak: a number, or a table by the size of the work (tokens of one call)."""
+    """
+    Achieved over peak: a number, or a table by size.
+
+    The size of work is the tokens of one call, that of a transfer the bytes of one message; what a
+    link's share leaves out is its latency.
+    """
 
     matmul: Efficiency
     attention_forward: Efficiency
     attention_backward: Efficiency
     memory: Share
-    scale_up: Share
-    scale_out: Share
+    scale_up: LinkEfficiency
+    scale_out: LinkEfficiency
+    beside_communication: Share = Field(
+        default=1.0,
+        description="Share of the compute that is left while kernels of a communication library"
+        " run beside it.",
+    )
 
 
 class ScaleUp(Spec):
@@ -95,6 +119,11 @@ class ScaleUp(Spec):
     latency: Seconds | None = None
     domain_size: GroupSize
     topology: Literal["switch", "full_mesh", "torus_2d", "torus_3d", "pcie_tree", "none"]
+    wrap_multiple: GroupSize | None = Field(
+        default=None,
+        description="On a torus, an axis closes into a ring where its length is a multiple of this;"
+        " None never closes.",
+    )
 
 
 class ScaleOut(Spec):
@@ -103,6 +132,9 @@ class ScaleOut(Spec):
     bandwidth_per_direction: BytesPerSecond | None = None
     latency: Seconds | None = None
     devices_per_node: GroupSize
+    cards_per_node: GroupSize | None = Field(
+        default=None, description="Network cards of a node; None is one a device."
+    )
 
 
 class HardwareProfile(Spec):

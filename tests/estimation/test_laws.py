@@ -517,10 +517,10 @@ def link_of(read: Scenario, name: str) -> tuple[float, float, float]:
     hardware = read.hardware
     if name == "scale_up":
         nominal = hardware.scale_up.pair_bandwidth_per_direction
-        share, latency = hardware.efficiency.scale_up, hardware.scale_up.latency
+        share, latency = hardware.efficiency.scale_up[-1][1], hardware.scale_up.latency
     else:
         nominal = hardware.scale_out.bandwidth_per_direction
-        share, latency = hardware.efficiency.scale_out, hardware.scale_out.latency
+        share, latency = hardware.efficiency.scale_out[-1][1], hardware.scale_out.latency
     assert nominal is not None
     assert latency is not None
     return nominal, nominal * share, latency

@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ringplan.costs import masks
-from ringplan.estimation.blocks import cut
 from ringplan.estimation.core import estimate as estimated
+from ringplan.estimation.domains import cut
 from ringplan.feasibility import divisors, legal_cp, reasons
 from ringplan.findings import Finding
 from ringplan.memory_checks import rp110, rp114, rp205, rp212, rp214

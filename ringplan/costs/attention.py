@@ -85,3 +85,57 @@ def compute_time(*, flops: Number, flops_per_second: Number) -> Number:
     0.01099511627776
     """
     return flops / flops_per_second
+
+
+@formula(
+    equation="m B q h d_v",
+    unit="B",
+    scope="rank, layer, step",
+    source="counted: the running output is read and written, a step's output is read",
+)
+def merge_bytes(
+    *,
+    batch_size: Number,
+    query_tokens: Number,
+    num_heads: Number,
+    elements: Number,
+    bytes_per_element: Number,
+) -> Number:
+    """
+    Memory traffic of merging one step's output, or its gradient of the queries, into the sums.
+
+    >>> merge_bytes(
+    ...     batch_size=1, query_tokens=8192, num_heads=32, elements=128, bytes_per_element=10
+    ... )
+    335544320
+    """
+    return batch_size * query_tokens * num_heads * elements * bytes_per_element
+
+
+@formula(
+    equation="c + merge", unit="s", scope="rank, layer, step", source="one kernel after the other"
+)
+def step_time(*, compute_time: Number, merge_time: Number) -> Number:
+    """
+    Time of a step: its attention, and the merge of what it found.
+
+    >>> step_time(compute_time=3, merge_time=1)
+    4
+    """
+    return compute_time + merge_time
+
+
+@formula(
+    equation="F share",
+    unit="FLOP/s",
+    scope="rank",
+    source="kernels that move data hold some of the device's processors (MagiAttention, sm_margin)",
+)
+def rate_beside_communication(*, rate: Number, share: Number) -> Number:
+    """
+    FLOPs per second of a kernel while others move data.
+
+    >>> rate_beside_communication(rate=600e12, share=0.95)
+    570e12
+    """
+    return rate * share

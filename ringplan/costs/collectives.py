@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, divide
+from ringplan.costs.numeric import Number, divide, maximum
 
 
 @formula(
@@ -23,21 +23,52 @@ def all_gather_bytes(*, cp_size: Number, shard_bytes: Number) -> Number:
 
 
 @formula(
-    equation="(P - 1) U_kv + (P - 1) U_dkv",
+    equation="sent x share; 3/4 zigzag, 1/2 contiguous under a causal mask, else 1",
     unit="B",
-    scope="rank, layer",
-    source="K and V are gathered again, dK and dV are reduce-scattered (Transformer Engine)",
+    scope="rank, layer, mean over ranks",
+    source="counted: of 2 P (P - 1) chunks of a zigzag, queries see 3/2 P (P - 1); of P (P - 1)"
+    " contiguous blocks half",
 )
-def all_gather_backward_bytes(
-    *, cp_size: Number, shard_bytes: Number, gradient_bytes: Number
-) -> Number:
+def needed_bytes(*, sent: Number, share: Number) -> Number:
     """
-    Bytes that one rank sends in the backward pass of an all-gather layer.
+    Bytes of an exchange that brings every rank only what its queries see.
 
-    >>> all_gather_backward_bytes(cp_size=8, shard_bytes=32, gradient_bytes=32)
-    448
+    >>> needed_bytes(sent=24, share=0.75)
+    18.0
     """
-    return (cp_size - 1) * (shard_bytes + gradient_bytes)
+    return sent * share
+
+
+@formula(
+    equation="max(t - c_0, 0)",
+    unit="s",
+    scope="rank, layer",
+    source="PyTorch's _AllGatherRotater: asked for at step 0, used at step 1",
+)
+def beside_own_block(*, gather_time: Number, first_step_time: Number) -> Number:
+    """
+    Time of an all-gather that the rank's own block does not hide.
+
+    >>> beside_own_block(gather_time=5, first_step_time=3)
+    2
+    """
+    return maximum(gather_time - first_step_time, 0)
+
+
+@formula(
+    equation="t/k + (k - 1) max(t - c, 0)/k",
+    unit="s",
+    scope="rank, layer",
+    source="ring-flash-attention's llama3 variant: while some heads compute, the next are gathered",
+)
+def beside_heads(*, gather_time: Number, busy_time: Number, slices: Number) -> Number:
+    """
+    Time of an all-gather in slices of heads that the compute on earlier slices does not hide.
+
+    >>> beside_heads(gather_time=8, busy_time=4, slices=4)
+    5.0
+    """
+    return (gather_time + (slices - 1) * maximum(gather_time - busy_time, 0)) / slices
 
 
 @formula(

@@ -74,6 +74,138 @@ def stationary_bytes(
 
 
 @formula(
+    equation="(N - 1) B t h z e, none where every rank has the queries",
+    unit="B",
+    scope="rank, layer, step",
+    source="counted; vLLM and SGLang gather the queries of the ranks that share a KV head",
+)
+def dcp_query_bytes(
+    *,
+    dcp_size: Number,
+    batch_size: Number,
+    new_tokens: Number,
+    num_heads: Number,
+    elements: Number,
+    element_bytes: Number,
+) -> Number:
+    """
+    Bytes of queries that one rank sends (and receives) in an all-gather of a decode step.
+
+    >>> dcp_query_bytes(
+    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=16, elements=576, element_bytes=2
+    ... )
+    8257536
+    """
+    return (dcp_size - 1) * batch_size * new_tokens * num_heads * elements * element_bytes
+
+
+@formula(
+    equation="(N - 1) B t h' k s, h' = h, or N h where all ranks get the statistics of all",
+    unit="B",
+    scope="rank, layer, step",
+    source="counted; vLLM gathers a log-sum-exp of every head, Helix sends maximum and sum along",
+)
+def dcp_statistic_bytes(
+    *,
+    dcp_size: Number,
+    batch_size: Number,
+    new_tokens: Number,
+    num_heads: Number,
+    statistics: Number,
+    statistic_bytes: Number,
+) -> Number:
+    """
+    Bytes of the softmax statistics that one rank sends in a decode step.
+
+    >>> dcp_statistic_bytes(
+    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=128, statistics=1, statistic_bytes=4
+    ... )
+    229376
+    """
+    heads = (dcp_size - 1) * batch_size * new_tokens * num_heads
+    return heads * statistics * statistic_bytes
+
+
+@formula(
+    equation="r (N - 1) B t h d_v e_p, r = 2 for an all-reduce",
+    unit="B",
+    scope="rank, layer, step",
+    source="counted; an all-reduce is a reduce-scatter and an all-gather",
+)
+def dcp_partial_bytes(
+    *,
+    dcp_size: Number,
+    batch_size: Number,
+    new_tokens: Number,
+    num_heads: Number,
+    elements: Number,
+    partial_bytes: Number,
+    rounds: Number,
+) -> Number:
+    """
+    Bytes of partial outputs that one rank sends in a decode step.
+
+    >>> dcp_partial_bytes(
+    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=16, elements=512, partial_bytes=2,
+    ...     rounds=1
+    ... )
+    7340032
+    """
+    heads = (dcp_size - 1) * batch_size * new_tokens * num_heads
+    return rounds * heads * elements * partial_bytes
+
+
+@formula(
+    equation="N h", unit="1", scope="rank, layer", source="heads of all ranks that share a KV head"
+)
+def dcp_heads(*, dcp_size: Number, num_heads: Number) -> Number:
+    """
+    Query heads that a rank works on in decode context parallelism.
+
+    >>> dcp_heads(dcp_size=8, num_heads=16)
+    128
+    """
+    return dcp_size * num_heads
+
+
+@formula(equation="sum", unit="B", scope="rank, layer, step", source="counted")
+def dcp_bytes(*, queries: Number, statistics: Number, partials: Number) -> Number:
+    """
+    Bytes that one rank sends in a decode step of decode context parallelism.
+
+    >>> dcp_bytes(queries=8257536, statistics=229376, partials=7340032)
+    15826944
+    """
+    return queries + statistics + partials
+
+
+@formula(
+    equation="x eta W_mem / (z e (1 - 1/N))",
+    unit="token",
+    scope="rank",
+    source="the exchange is paid where it takes as long as reading the cache that it saves",
+)
+def dcp_break_even_tokens(
+    *,
+    exchange_time: Number,
+    bandwidth: Number,
+    efficiency: Number,
+    row_bytes: Number,
+    dcp_size: Number,
+) -> Number:
+    """
+    Cached tokens, of all sequences of the batch, from which sharing them saves time.
+
+    >>> round(dcp_break_even_tokens(
+    ...     exchange_time=55e-6, bandwidth=4800e9, efficiency=1, row_bytes=1152, dcp_size=8
+    ... ))
+    261905
+    """
+    saved = row_bytes * (1 - 1 / dcp_size)
+    return exchange_time * bandwidth * efficiency / saved
+
+
+@formula(
     equation="k, none for P = 1", unit="1", scope="rank, layer, step", source="the schedule's field"
 )
 def decode_latencies(*, latencies: Number, cp_size: Number) -> Number:
@@ -162,6 +294,22 @@ def pass_q_time(
     """
     home = latency + (cp_size - 1) * output_bytes / bandwidth
     return where(cp_size > 1, ring_time + home, ring_time)
+
+
+@formula(
+    equation="read + exchange",
+    unit="s",
+    scope="rank, layer, step",
+    source="the cache is read between the exchanges",
+)
+def decode_time(*, read_time: Number, exchange_time: Number) -> Number:
+    """
+    Time of a decode step's attention: the cache is read, and what ranks exchange.
+
+    >>> decode_time(read_time=3, exchange_time=1)
+    4
+    """
+    return read_time + exchange_time
 
 
 @formula(

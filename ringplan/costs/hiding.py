@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @formula(
-    equation="w = max(g, u)(d_k + d_v) e",
+    equation="w = max(g, u)(d_k e_k + d_v e_v)",
     unit="B",
     scope="rank, layer, token",
     source="the hop's bytes over the tokens of a block",
@@ -31,18 +31,21 @@ def wire_bytes_per_token(
     num_kv_heads: Number,
     head_dim: Number,
     v_head_dim: Number,
-    element_bytes: Number,
+    key_bytes: Number,
+    value_bytes: Number,
     ulysses_size: Number,
 ) -> Number:
     """
     Bytes on the wire for one token of a block.
 
     >>> wire_bytes_per_token(
-    ...     num_kv_heads=8, head_dim=128, v_head_dim=128, element_bytes=2, ulysses_size=1
+    ...     num_kv_heads=8, head_dim=128, v_head_dim=128, key_bytes=2, value_bytes=2,
+    ...     ulysses_size=1
     ... )
     4096
     """
-    return maximum(num_kv_heads, ulysses_size) * (head_dim + v_head_dim) * element_bytes
+    token = head_dim * key_bytes + v_head_dim * value_bytes
+    return maximum(num_kv_heads, ulysses_size) * token
 
 
 @formula(

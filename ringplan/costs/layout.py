@@ -147,6 +147,51 @@ def ring_query_heads(*, num_heads: Number, ulysses_size: Number) -> Number:
 
 
 @formula(
+    equation="ceil(h / u)",
+    unit="1",
+    scope="rank, layer",
+    source="DeepSpeed's uneven_heads_all2all: some ranks have one head more, and they pace",
+)
+def uneven_query_heads(*, num_heads: Number, ulysses_size: Number) -> Number:
+    """
+    Query heads of the rank that has most of them after an exchange of heads.
+
+    >>> uneven_query_heads(num_heads=20, ulysses_size=8)
+    3
+    """
+    return ceil_div(num_heads, ulysses_size)
+
+
+@formula(
+    equation="ceil(g / k)", unit="1", scope="rank, layer", source="heads_k_stride heads at a time"
+)
+def gather_slices(*, num_kv_heads: Number, heads_per_gather: Number) -> Number:
+    """
+    Gathers of some key/value heads each.
+
+    >>> gather_slices(num_kv_heads=8, heads_per_gather=1)
+    8
+    """
+    return ceil_div(num_kv_heads, heads_per_gather)
+
+
+@formula(
+    equation="g' = max(g, u)",
+    unit="1",
+    scope="rank, layer",
+    source="K and V are repeated before the exchange (DeepSpeed's UlyssesSPAttentionHF)",
+)
+def replicated_kv_heads(*, num_kv_heads: Number, ulysses_size: Number) -> Number:
+    """
+    Key/value heads that an exchange of heads moves where fewer than ranks are replicated.
+
+    >>> replicated_kv_heads(num_kv_heads=2, ulysses_size=8)
+    8
+    """
+    return maximum(num_kv_heads, ulysses_size)
+
+
+@formula(
     equation="max(g, u) / u",
     unit="1",
     scope="rank, layer",
@@ -269,3 +314,19 @@ def ring_latencies(*, group_size: Number) -> Number:
     7
     """
     return group_size - 1
+
+
+@formula(
+    equation="m (k - 1)",
+    unit="hop",
+    scope="rank, layer",
+    source="K and V in one gather, or in one each",
+)
+def gather_latencies(*, group_size: Number, messages: Number) -> Number:
+    """
+    Hops, one after another, of ring all-gathers of so many tensors.
+
+    >>> gather_latencies(group_size=8, messages=2)
+    14
+    """
+    return (group_size - 1) * messages

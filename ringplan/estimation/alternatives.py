@@ -1,79 +1,127 @@
-"""The same ranks, used another way: ring, all-gather, Ulysses, hybrids."""
+"""The same ranks, used another way: ring, all-gather, Ulysses, hybrids, and whose."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import buffers, collectives, fit, layout, memory, ring
-from ringplan.estimation.attention import run, shape, traffic, ulysses_exchange
-from ringplan.estimation.exchange import buffer_bytes, query_gradient
+from ringplan.costs import collectives, fit, memory
+from ringplan.estimation.attention import run, ulysses_exchange
+from ringplan.estimation.exchange import buffer_bytes
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
-from ringplan.estimation.numbers import with_ulysses
+from ringplan.estimation.numbers import with_schedule, with_ulysses
 from ringplan.estimation.results import Alternative
+from ringplan.estimation.shapes import shape
+from ringplan.estimation.transfers import volume
 from ringplan.feasibility import reasons
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.attention import Shape
     from ringplan.estimation.device import Device
     from ringplan.estimation.kinds import Kind
     from ringplan.estimation.numbers import Numbers
     from ringplan.estimation.results import RankMemory
+    from ringplan.estimation.shapes import Shape
+    from ringplan.specs.mesh import Mesh
+    from ringplan.specs.scenario import Scenario
+    from ringplan.specs.schedule import CommType, Schedule
+
+
+class Asked(NamedTuple):
+    """What a candidate is compared with: the layout that was asked for, and its bill."""
+
+    device: Device
+    bill: RankMemory
+    buffers: Number
 
 
 def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternative, ...]:
     """Cost every way to share the sequence over cp_size ranks, and mark the fastest that runs."""
-    ranks = plain(x.cp_size)
-    if ranks == 1 or x.phase == "decode":
+    if plain(x.cp_size) == 1 or x.phase == "decode":
         return ()
-    heads = plain(x.kinds[x.widest].num_attention_heads)
-    inner = [u for u in range(2, min(ranks, heads + 1)) if ranks % u == 0]
-    degrees = [1, *inner, ranks]
-    old = buffer_bytes(x, device.scenario)
-    rows = [_exchange(with_ulysses(x, u), u, device, bill, old) for u in degrees]
-    rows.insert(1, _all_gather(with_ulysses(x, 1), device, bill, old))
+    asked = Asked(device, bill, buffer_bytes(x, device.scenario))
+    own = device.scenario.schedule
+    rows = [
+        _row(x, asked, schedule, mesh)
+        for schedule, mesh in _shapes(own, own.comm_types, device.scenario.mesh, x)
+    ]
+    for rival in device.scenario.rivals:
+        if x.phase not in rival.phases:
+            continue
+        several = _shapes(rival, rival.comm_types[:1], device.scenario.mesh, x)
+        rows += _fastest([_row(x, asked, schedule, mesh) for schedule, mesh in several])
     return _mark_best(rows)
 
 
+def _shapes(
+    schedule: Schedule, comm_types: tuple[CommType, ...], mesh: Mesh, x: Numbers
+) -> Iterator[tuple[Schedule, Mesh]]:
+    """Every way in which a schedule can share the sequence over the ranks of a mesh."""
+    ranks, heads = mesh.cp_size, plain(x.kinds[x.widest].num_attention_heads)
+    partition = mesh.partition
+    if partition not in schedule.partitions:
+        partition = schedule.partitions[0]
+    degrees = {
+        "p2p": [1],
+        "all_gather": [1],
+        "a2a+p2p": [u for u in range(2, min(ranks, heads + 1)) if not ranks % u],
+        "a2a": [ranks],
+    }
+    for comm_type, several in degrees.items():
+        if comm_type not in comm_types:
+            continue
+        rules = schedule
+        if comm_type == "all_gather" and schedule.kv_exchange == "ring":
+            rules = schedule.gathered
+        for ulysses in several:
+            fields = {"ulysses_size": ulysses, "partition": partition, "schedule": schedule.name}
+            yield rules, mesh.model_copy(update=fields)
+
+
+def _fastest(rows: list[Alternative]) -> list[Alternative]:
+    """Of the ways of one implementation the fastest that runs, or the first that does not."""
+    able = [row for row in rows if row.time_forward is not None]
+    return [min(able, key=lambda row: plain(row.time_forward))] if able else rows[:1]
+
+
 def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
-    able = [
-        row for row in rows if row.feasible and plain(row.fits) and row.time_forward is not None
-    ]
-    best = min(able, key=lambda row: plain(row.time_forward), default=None)
-    return tuple(row._replace(best=row is best) for row in rows)
+    """Mark the fastest implementation, and the fastest way without one."""
+    best = []
+    for real in (True, False):
+        able = [
+            row
+            for row in rows
+            if row.implementation is real and row.time_forward is not None and plain(row.fits)
+        ]
+        best += [min(able, key=lambda row: plain(row.time_forward))] if able else []
+    return tuple(row._replace(best=any(row is each for each in best)) for row in rows)
 
 
-def _exchange(
-    x: Numbers, ulysses: int, device: Device, bill: RankMemory, old: Number
-) -> Alternative:
-    """Ring (u = 1), Ulysses (u = P), or both."""
-    scenario = device.scenario
+def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternative:
+    scenario = asked.device.scenario.model_copy(update={"schedule": schedule, "mesh": mesh})
+    device = asked.device._replace(scenario=scenario)
+    x = with_schedule(with_ulysses(x, mesh.ulysses_size), schedule)
+    x = x._replace(partition=mesh.partition)
     kind = x.kinds[x.widest]
     s = shape(x, kind)
-    mesh = scenario.mesh.model_copy(update={"ulysses_size": ulysses})
-    why = reasons(scenario.model_copy(update={"mesh": mesh}))
+    why = reasons(scenario)
     forward = None if why else run(x, kind, device, s)  # what cannot run has no time
-    capacity = bill.capacity_bytes
-    # windows are dealt another way too, and some engines' limits depend on the rest of the bill
-    if scenario.engine.budget != "total" or any(each.window is not None for each in x.kinds):
-        other = fullest_rank(x, scenario)
-        total, capacity = other.total_bytes, other.capacity_bytes
-    else:
-        total = memory.swapped_bytes(
-            total=bill.total_bytes, old=old, new=buffer_bytes(x, scenario, s)
-        )
-    mixed = "a2a" if x.sizes["ring"] == 1 else "a2a+p2p"
+    total, capacity = _memory(x, asked, scenario, s)
+    comm_type = schedule.comm_type(mesh)
     return Alternative(
-        schedule=scenario.schedule.name,
-        comm_type="p2p" if ulysses == 1 else mixed,
+        label=_label(schedule, comm_type, mesh.ulysses_size),
+        schedule=schedule.name,
+        implementation=schedule.implementation,
+        comm_type=comm_type,
         ring_size=x.sizes["ring"],
-        ulysses_size=ulysses,
-        partition=scenario.mesh.partition,
+        ulysses_size=mesh.ulysses_size,
+        partition=mesh.partition,
         feasible=not why,
         reasons=tuple(reason.brief for reason in why),
-        bytes_sent_forward=_sent(x, kind, device, s, backward=False),
-        bytes_sent_backward=_sent(x, kind, device, s, backward=True),
+        bytes_sent_forward=_sent(x, kind, s, backward=False),
+        bytes_sent_backward=_sent(x, kind, s, backward=True),
         memory_bytes=total,
         fits=fit.fits(total=total, capacity=capacity),
         time_forward=forward and forward.time,
@@ -82,59 +130,33 @@ def _exchange(
     )
 
 
-def _sent(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool) -> Number:
+def _label(schedule: Schedule, comm_type: CommType, ulysses: int) -> str:
+    """Name a row: of an implementation by the schedule, where that is not enough by its shape."""
+    shape_of = f"{comm_type}:{ulysses}" if comm_type == "a2a+p2p" else comm_type
+    if not schedule.implementation:
+        return shape_of
+    return schedule.name if len(schedule.comm_types) == 1 else f"{schedule.name}:{shape_of}"
+
+
+def _memory(x: Numbers, asked: Asked, scenario: Scenario, s: Shape) -> tuple[Number, Number]:
+    """Bytes of the fullest rank, and what it may fill."""
+    own, schedule, bill = asked.device.scenario.schedule, scenario.schedule, asked.bill
+    kept = ("keeps_gathered", "cache_replicated")
+    # windows are dealt another way too, and some engines' limits depend on the rest of the bill
+    if (
+        scenario.engine.budget != "total"
+        or any(each.window is not None for each in x.kinds)
+        or any(getattr(own, name) != getattr(schedule, name) for name in kept)
+    ):
+        other = fullest_rank(x, scenario)
+        return other.total_bytes, other.capacity_bytes
+    new = buffer_bytes(x, scenario, s)
+    total = memory.swapped_bytes(total=bill.total_bytes, old=asked.buffers, new=new)
+    return total, bill.capacity_bytes
+
+
+def _sent(x: Numbers, kind: Kind, s: Shape, *, backward: bool) -> Number:
     return collectives.hybrid_bytes(
         ulysses_bytes=ulysses_exchange(x, kind, s),
-        ring_bytes=traffic(x, s, device, backward=backward)[1],
-    )
-
-
-def _gathered(x: Numbers, s: Shape) -> Number:
-    """Bytes of K and V of all tokens; in training of dK, dV and dQ before they are scattered."""
-    if x.phase != "train":
-        return buffers.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
-    shard = ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
-    gathered = buffers.gathered_buffer_bytes(cp_size=x.cp_size, shard_bytes=shard)
-    return memory.total_bytes(parts=(gathered, query_gradient(x, s)))
-
-
-def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Alternative:
-    scenario = device.scenario
-    kind = x.kinds[x.widest]
-    s = shape(x, kind)
-    why = reasons(
-        scenario.model_copy(update={"mesh": scenario.mesh.model_copy(update={"ulysses_size": 1})})
-    )
-    sent = collectives.all_gather_bytes(cp_size=x.cp_size, shard_bytes=s.hop_bytes)
-    total = memory.swapped_bytes(total=bill.total_bytes, old=old, new=_gathered(x, s))
-    time: Number | None = None
-    exposed: Number | None = None
-    if not why:
-        done = run(x, kind, device, s)
-        link = device.link(x, "ring", collective=True)
-        gather = collectives.collective_time(
-            transfer_bytes=sent,
-            bandwidth=link.bandwidth,
-            latency=link.latency,
-            latencies=layout.ring_latencies(group_size=x.cp_size),
-        )
-        time = ring.pass_time(busy_time=done.busy_time, exposed_time=gather)
-        exposed = gather
-    return Alternative(
-        schedule=scenario.schedule.name,
-        comm_type="all_gather",
-        ring_size=x.sizes["ring"],
-        ulysses_size=1,
-        partition=scenario.mesh.partition,
-        feasible=not why,
-        reasons=tuple(reason.brief for reason in why),
-        bytes_sent_forward=sent,
-        bytes_sent_backward=collectives.all_gather_backward_bytes(
-            cp_size=x.cp_size, shard_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes
-        ),
-        memory_bytes=total,
-        fits=fit.fits(total=total, capacity=bill.capacity_bytes),
-        time_forward=time,
-        exposed_time=exposed,
-        best=False,
+        ring_bytes=volume(x, s, backward=backward).sent,
     )

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import attention, collectives, decode, layout, masks, rank_cache, ring
+from ringplan.costs import attention, collectives, decode, layout, ring
 from ringplan.estimation.leaves import plain
+from ringplan.estimation.shapes import shape
+from ringplan.estimation.transfers import (
+    Steps,
+    in_ring,
+    ringless,
+    timing,
+    volume,
+)
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.device import Device, Link
     from ringplan.estimation.kinds import Kind
     from ringplan.estimation.numbers import Numbers
-
-
-class Shape(NamedTuple):
-    """Tokens, heads and head sizes that one rank works on inside the ring."""
-
-    ring_size: Number
-    query_tokens: Number
-    key_tokens: Number
-    num_heads: Number
-    num_kv_heads: Number
-    ring_query_heads: Number
-    head_dim: Number
-    v_head_dim: Number
-    first_pairs: Number
-    later_pairs: Number
-    hop_bytes: Number
-    gradient_bytes: Number
+    from ringplan.estimation.shapes import Shape
 
 
 class Pass(NamedTuple):
     """One direction of the layer; the hop has no time where nothing hops."""
 
     flops: Number
+    compute_time: Number
+    merge_time: Number
     step_time: Number
     first_step_time: Number
     busy_time: Number
@@ -42,6 +36,8 @@ class Pass(NamedTuple):
     bytes_sent: Number
     ring_bytes: Number
     hop_time: Number | None
+    ring_time: Number
+    ring_latencies: Number
     ring_exposure: Number
     time: Number
     exposed_time: Number
@@ -67,157 +63,62 @@ def layer(x: Numbers, kind: Kind, device: Device) -> Layer:
     )
 
 
-def shape(x: Numbers, kind: Kind) -> Shape:
-    """Work out what one rank holds and what a hop carries."""
-    decoding = x.phase == "decode"
-    latent = decoding and kind.latent_dim is not None
-    ring_size = layout.ring_ranks(cp_size=x.cp_size, ulysses_size=x.ulysses_size)
-    keys = layout.ring_tokens(tokens=_block(x, kind), ulysses_size=x.ulysses_size)
-    queries = (
-        x.tokens.new
-        if decoding
-        else layout.ring_tokens(tokens=x.tokens.rank, ulysses_size=x.ulysses_size)
-    )
-    heads, kv_heads = kind.rank_heads, kind.rank_kv_heads
-    ring_kv = layout.ring_kv_heads(num_kv_heads=kv_heads, ulysses_size=x.ulysses_size)
-    first, later = _pairs(x, kind, queries, keys, ring_size)
-
-    def hop(element_bytes: Number) -> Number:
-        if latent and kind.latent_dim is not None:
-            return decode.cache_shard_bytes(
-                batch_size=x.attention_batch_size,
-                tokens=keys,
-                cached_elements=kind.latent_dim,
-                element_bytes=element_bytes,
-            )
-        return ring.kv_block_bytes(
-            batch_size=x.attention_batch_size,
-            tokens=keys,
-            num_kv_heads=ring_kv,
-            head_dim=kind.head_dim,
-            v_head_dim=kind.v_head_dim,
-            element_bytes=element_bytes,
-        )
-
-    return Shape(
-        ring_size=ring_size,
-        query_tokens=queries,
-        key_tokens=keys,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        ring_query_heads=layout.ring_query_heads(num_heads=heads, ulysses_size=x.ulysses_size),
-        head_dim=kind.latent_dim if latent and kind.latent_dim is not None else kind.head_dim,
-        v_head_dim=kind.latent_v_dim
-        if latent and kind.latent_v_dim is not None
-        else kind.v_head_dim,
-        first_pairs=first,
-        later_pairs=later,
-        hop_bytes=hop(wire_element(x, kind)),
-        gradient_bytes=hop(x.gradient_wire_bytes),
-    )
-
-
-def held_tokens(x: Numbers, kind: Kind) -> Number:
-    """Tokens of the context that a layer caches on the rank that holds most of them."""
-    if kind.window is None:
-        return x.tokens.block
-    if x.partition == "striped":
-        evenly = layout.shard_tokens(tokens=kind.window, cp_size=x.cp_size)
-        return rank_cache.window_tokens(window=evenly, chunk_tokens=x.tokens.block)
-    if x.partition == "zigzag" and x.sizes["ring"] > 1:
-        return rank_cache.zigzag_window_tokens(
-            window=kind.window, block_tokens=x.tokens.block, seq_len=x.tokens.context
-        )
-    return rank_cache.window_tokens(window=kind.window, chunk_tokens=x.tokens.block)
-
-
-def _block(x: Numbers, kind: Kind) -> Number:
-    """Tokens of one rank that the layer has keys and values for."""
-    if kind.window is None or not plain(x.tokens.cached):
-        return x.tokens.block
-    held = held_tokens(x, kind)
-    if x.phase == "decode":
-        return held
-    return rank_cache.window_block_tokens(
-        block_tokens=x.tokens.block, query_tokens=x.tokens.rank, window_tokens=held
-    )
-
-
-def wire_element(x: Numbers, kind: Kind) -> Number:
-    """Bytes of an element on the wire: as cached where the cache travels, else as activations."""
-    if x.phase == "decode":
-        return x.kv_bytes
-    return x.wire_bytes if kind.latent_dim is not None else x.cached_wire_bytes
-
-
-def _pairs(
-    x: Numbers, kind: Kind, queries: Number, keys: Number, ring_size: Number
-) -> tuple[Number, Number]:
-    """Count visible pairs of step 0 and of a later step, on the busiest rank."""
-    tokens = {"query_tokens": queries, "block_tokens": keys}
-    full = masks.full_pairs(**tokens)
-    if not x.causal or x.phase == "decode":
-        first, later = full, full
-    else:
-        first = masks.diagonal_pairs(**tokens)
-        zigzag = masks.zigzag_pairs(**tokens)
-        later = {"contiguous": full, "striped": first, "zigzag": zigzag}[x.partition]
-    if kind.window is not None and x.phase != "decode":
-        first = masks.window_first_pairs(
-            pairs=first, query_tokens=queries, block_tokens=keys, window=kind.window
-        )
-        later = masks.window_later_pairs(
-            pairs=later,
-            first_pairs=first,
-            query_tokens=queries,
-            window=kind.window,
-            ring_size=ring_size,
-        )
-    return first, first if x.sizes["ring"] == 1 else later
-
-
 def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False) -> Pass:
     """Time one direction of the layer of shape ``s`` in the layout of ``x``."""
-    flops, first, later = _compute(x, s, device, backward=backward)
-    busy = ring.busy_time(first_step_time=first, step_time=later, ring_size=s.ring_size)
-    hops, ring_bytes, message = traffic(x, s, device, backward=backward)
-    hop_time: Number | None = None
-    ring_exposure = x.leaf.derived("ring_exposure", 0, "one rank in the ring sends nothing")
-    if x.sizes["ring"] > 1:
-        link = device.link(x, "ring")
-        hop_time = ring.transfer_time(
-            transfer_bytes=message, bandwidth=link.bandwidth, latency=link.latency
-        )
-        ring_exposure = _exposure(s, device, first, later, hop_time)
+    flops, first, compute = _compute(x, s, device, backward=backward)
+    merge = _merge(x, s, device, backward=backward)
+    later, busy = (
+        compute,
+        ring.busy_time(first_step_time=first, step_time=compute, ring_size=s.ring_size),
+    )
+    if merge is not None:
+        merged = ring.hops_time(hops=s.ring_size, transfer_time=merge)
+        busy = attention.step_time(compute_time=busy, merge_time=merged)
+        if not x.schedule.merges_at_end:
+            first = attention.step_time(compute_time=first, merge_time=merge)
+            later = attention.step_time(compute_time=compute, merge_time=merge)
+    sent = volume(x, s, backward=backward)
+    steps = Steps(first, later, busy)
+    passed = timing(x, s, device, steps, sent, backward=backward) if in_ring(x) else ringless(x)
     exchange = ulysses_exchange(x, kind, s)
     exchange_time = ulysses_time(x, device, exchange)
     exposed = ring.total_exposure(
-        ring_exposure=ring_exposure,
+        ring_exposure=passed.exposed,
         collective_time=x.leaf.derived("collective_time", 0, "no exchange of heads")
         if exchange_time is None
         else exchange_time,
     )
     return Pass(
         flops=flops,
+        compute_time=compute,
+        merge_time=x.leaf.derived("merge_time", 0, "fused") if merge is None else merge,
         step_time=later,
         first_step_time=first,
         busy_time=busy,
-        hops=hops,
-        bytes_sent=collectives.hybrid_bytes(ulysses_bytes=exchange, ring_bytes=ring_bytes),
-        ring_bytes=ring_bytes,
-        hop_time=hop_time,
-        ring_exposure=ring_exposure,
+        hops=sent.hops,
+        bytes_sent=collectives.hybrid_bytes(ulysses_bytes=exchange, ring_bytes=sent.sent),
+        ring_bytes=sent.sent,
+        hop_time=passed.hop,
+        ring_time=passed.wire,
+        ring_latencies=passed.latencies,
+        ring_exposure=passed.exposed,
         time=ring.pass_time(busy_time=busy, exposed_time=exposed),
         exposed_time=exposed,
     )
 
 
-def _exposure(s: Shape, device: Device, first: Number, later: Number, hop_time: Number) -> Number:
-    """Communication of the ring that the steps do not hide."""
-    if not device.scenario.schedule.overlaps:
-        return ring.synchronous_exposure(transfer_time=hop_time, ring_size=s.ring_size)
-    return ring.overlapped_exposure(
-        first_step_time=first, step_time=later, transfer_time=hop_time, ring_size=s.ring_size
+def _merge(x: Numbers, s: Shape, device: Device, *, backward: bool) -> Number | None:
+    """Time of merging a step into the sums; None where the kernel does it."""
+    if not x.schedule.merge_bytes_per_element or not in_ring(x):
+        return None
+    return device.read_time(
+        attention.merge_bytes(
+            batch_size=x.attention_batch_size,
+            query_tokens=s.query_tokens,
+            num_heads=s.ring_query_heads,
+            elements=s.head_dim if backward else s.v_head_dim,
+            bytes_per_element=x.of_schedule("merge_bytes_per_element"),
+        )
     )
 
 
@@ -227,6 +128,8 @@ def _compute(
     """FLOPs of a later step; times of step 0 and of a later step."""
     count = attention.attention_backward_flops if backward else attention.attention_flops
     rate = device.flops_per_second(s.query_tokens, backward=backward)
+    if x.schedule.uses_compute_units and x.schedule.overlaps and in_ring(x):
+        rate = device.beside_communication(rate)
     memory = device.read_time(s.hop_bytes) if x.phase == "decode" else None
 
     def step(pairs: Number) -> tuple[Number, Number]:
@@ -246,40 +149,16 @@ def _compute(
     return flops, step(s.first_pairs)[1], later
 
 
-def traffic(
-    x: Numbers, s: Shape, device: Device, *, backward: bool
-) -> tuple[Number, Number, Number]:
-    """Hops, bytes that the ring sends, and bytes of one hop's message."""
-    schedule = device.scenario.schedule
-
-    def hops(field: str) -> Number:
-        extra = x.leaf(f"schedule.{field}", getattr(schedule, field))
-        return ring.ring_hops(ring_size=s.ring_size, extra_hops=extra)
-
-    if not backward:
-        forward = hops("kv_extra_hops_forward")
-        return forward, ring.bytes_of_hops(hops=forward, hop_bytes=s.hop_bytes), s.hop_bytes
-    home = hops("gradient_extra_hops")
-    sent = ring.backward_bytes(
-        kv_hops=hops("kv_extra_hops_backward"),
-        kv_bytes=s.hop_bytes,
-        gradient_hops=home,
-        gradient_bytes=s.gradient_bytes,
-    )
-    return (
-        home,
-        sent,
-        ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes),
-    )
-
-
 def exchanged(x: Numbers, kind: Kind, s: Shape) -> dict[str, Number]:
     """Sizes of the tensors that an exchange of heads moves."""
+    kv_heads = s.num_kv_heads
+    if x.schedule.replicates_kv_heads:
+        kv_heads = layout.replicated_kv_heads(num_kv_heads=kv_heads, ulysses_size=x.ulysses_size)
     return {
         "batch_size": x.attention_batch_size,
         "tokens": x.tokens.rank,
         "num_heads": s.num_heads,
-        "num_kv_heads": s.num_kv_heads,
+        "num_kv_heads": kv_heads,
         "head_dim": kind.head_dim,
         "v_head_dim": kind.v_head_dim,
         "element_bytes": x.activation_bytes,
@@ -301,7 +180,7 @@ def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
         transfer_bytes=exchange,
         bandwidth=link.bandwidth,
         latency=link.latency,
-        latencies=x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls),
+        latencies=x.of_schedule("all_to_alls"),
     )
 
 

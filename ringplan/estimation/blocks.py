@@ -6,14 +6,16 @@ import math
 from typing import TYPE_CHECKING
 
 from ringplan.costs import hiding, masks, ring
-from ringplan.estimation.attention import HIDDEN, wire_element
+from ringplan.estimation.attention import HIDDEN
+from ringplan.estimation.domains import rings_inside
 from ringplan.estimation.leaves import plain
-from ringplan.feasibility import divisors
+from ringplan.estimation.shapes import wire_elements
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.kinds import Kind
     from ringplan.estimation.leaves import Table
     from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
@@ -65,14 +67,21 @@ def _common(x: Numbers, widest: Layer) -> dict[str, Number]:
         "v_head_dim": kind.v_head_dim,
         "visible_share": visible,
         "ulysses_size": x.ulysses_size,
-        "wire_bytes_per_token": hiding.wire_bytes_per_token(
-            num_kv_heads=s.num_kv_heads,
-            head_dim=kind.head_dim,
-            v_head_dim=kind.v_head_dim,
-            element_bytes=wire_element(x, kind),
-            ulysses_size=x.ulysses_size,
-        ),
+        "wire_bytes_per_token": _wire(x, kind, *wire_elements(x, kind)),
     }
+
+
+def _wire(x: Numbers, kind: Kind, key_bytes: Number, value_bytes: Number) -> Number:
+    """Bytes of a token on the wire of one hop."""
+    expanded = x.schedule.heads_on_wire == "query"
+    return hiding.wire_bytes_per_token(
+        num_kv_heads=kind.rank_heads if expanded else kind.rank_kv_heads,
+        head_dim=kind.head_dim,
+        v_head_dim=kind.v_head_dim,
+        key_bytes=key_bytes,
+        value_bytes=value_bytes,
+        ulysses_size=x.ulysses_size,
+    )
 
 
 def _why(x: Numbers) -> str:
@@ -87,13 +96,7 @@ def _smallest(
     if x.phase != "train":
         return forward
     kind = x.kinds[x.widest]
-    gradients = hiding.wire_bytes_per_token(
-        num_kv_heads=kind.rank_kv_heads,
-        head_dim=kind.head_dim,
-        v_head_dim=kind.v_head_dim,
-        element_bytes=x.gradient_wire_bytes,
-        ulysses_size=x.ulysses_size,
-    )
+    gradients = _wire(x, kind, x.wire.gradient, x.wire.gradient)
     sizes = {
         "head_dim": x.leaf.derived("head_dim", 3 * plain(kind.head_dim), "scores, dQ, dK"),
         "v_head_dim": x.leaf.derived("v_head_dim", 2 * plain(kind.v_head_dim), "dP, dV"),
@@ -146,25 +149,3 @@ def _max_cp_size(x: Numbers, scenario: Scenario, scale_up: Number, scale_out: Nu
         ),
         ulysses_size=x.ulysses_size,
     )
-
-
-def rings_inside(scenario: Scenario, most: int) -> int:
-    """Return the largest ring up to a size that no domain's border cuts; 0 if there is none."""
-    mesh, domain, inner = scenario.mesh, scenario.hardware.scale_up.domain_size, _inner(scenario)
-    whole = [span // inner for span in divisors(domain, domain) if not span % inner]
-    alone = domain // (mesh.world_size // mesh.ring_size)  # the whole job in one domain
-    return max((ring for ring in (*whole, min(alone, most)) if ring <= most), default=0)
-
-
-def cut(scenario: Scenario) -> bool:
-    """Whether the ring is small enough for a domain, and some rings cross a border all the same."""
-    ring, domain = scenario.mesh.ring_size, scenario.hardware.scale_up.domain_size
-    return _inner(scenario) * ring <= domain and rings_inside(scenario, ring) < ring
-
-
-def _inner(scenario: Scenario) -> int:
-    """Ranks between two neighbours of a ring."""
-    mesh = scenario.mesh
-    sizes = {"tp": mesh.tp_size, "ulysses": mesh.ulysses_size}
-    sizes |= {"dp": mesh.dp_size, "pp": mesh.pp_size}
-    return math.prod(sizes[axis] for axis in mesh.order[: mesh.order.index("ring")])

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ringplan.costs import cache, rank_cache
 from ringplan.estimation.activations import chunk_of
-from ringplan.estimation.attention import held_tokens
 from ringplan.estimation.leaves import plain
+from ringplan.estimation.shapes import held_tokens
 from ringplan.specs.dtypes import ELEMENT_BYTES
 
 if TYPE_CHECKING:

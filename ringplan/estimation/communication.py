@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.attention import Layer
+    from ringplan.estimation.attention import Layer, Pass
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Numbers
     from ringplan.estimation.stages import Stage
@@ -42,13 +42,14 @@ def attention_layers(x: Numbers, stage: Stage) -> tuple[Number, ...]:
 
 
 def directions(x: Numbers) -> int:
-    """How many directions the pass has: forward, and in training backward."""
-    return 2 if x.phase == "train" else 1
+    """How many passes move as much as forward: in training backward, and what is recomputed."""
+    return 1 if x.phase != "train" else 3 if x.recomputes else 2
 
 
 def passes(x: Numbers) -> Number:
     """How many times a forward volume is moved."""
-    return x.leaf.derived("passes", directions(x), f"workload.phase={x.phase}")
+    why = f"workload.phase={x.phase}, {'full' if x.recomputes else 'no full'} recompute"
+    return x.leaf.derived("passes", directions(x), why)
 
 
 def _ring(
@@ -56,30 +57,29 @@ def _ring(
 ) -> Communication | None:
     if x.sizes["ring"] == 1:
         return None
-    runs = [layer.forward for layer in layers]
-    if x.phase == "train":
-        runs += [layer.backward for layer in layers if layer.backward is not None]
+    runs = passes_of(x, layers)
     counts = attention_layers(x, stage) * (len(runs) // len(layers))
-    link = device.link(x, "ring")
-    times = tuple(
-        collectives.collective_time(
-            transfer_bytes=r.ring_bytes,
-            bandwidth=link.bandwidth,
-            latency=link.latency,
-            latencies=r.hops,
-        )
-        for r in runs
-    )
     return Communication(
         axis="ring",
-        link=link.name,
+        link=device.link(x, "ring").name,
         bytes=ring.bytes_of_layers(layers=counts, layer_bytes=tuple(r.ring_bytes for r in runs)),
-        time=ring.time_of_layers(layers=counts, layer_time=times),
+        time=ring.time_of_layers(layers=counts, layer_time=tuple(r.ring_time for r in runs)),
         exposed_time=ring.time_of_layers(
             layers=counts, layer_time=tuple(r.ring_exposure for r in runs)
         ),
-        latencies=ring.latencies_of_layers(layers=counts, latencies=tuple(r.hops for r in runs)),
+        latencies=ring.latencies_of_layers(
+            layers=counts, latencies=tuple(r.ring_latencies for r in runs)
+        ),
     )
+
+
+def passes_of(x: Numbers, layers: Sequence[Layer]) -> list[Pass]:
+    """List the passes of a layer of each kind: forward, in training again, and backward."""
+    runs = [layer.forward for layer in layers]
+    if x.phase != "train":
+        return runs
+    again = runs if x.recomputes else []
+    return runs + again + [layer.backward for layer in layers if layer.backward is not None]
 
 
 def _ulysses(
@@ -94,7 +94,7 @@ def _ulysses(
     time = ring.time_of_layers(
         layers=counts, layer_time=tuple(each for each in times if each is not None)
     )
-    rounds = x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls)
+    rounds = x.of_schedule("all_to_alls")
     return Communication(
         axis="ulysses",
         link=device.link(x, "ulysses").name,

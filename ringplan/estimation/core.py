@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringplan.costs import masks, ring
+from ringplan.costs import masks
 from ringplan.estimation.alternatives import alternatives
-from ringplan.estimation.attention import layer, margin, verdict
-from ringplan.estimation.blocks import smallest_blocks
-from ringplan.estimation.communication import attention_layers, communication
+from ringplan.estimation.attention import layer
+from ringplan.estimation.communication import communication
 from ringplan.estimation.decode import cached_prefix, decode_step
 from ringplan.estimation.device import device
 from ringplan.estimation.job_memory import job_memory
@@ -25,11 +24,11 @@ from ringplan.estimation.results import (
     Time,
     Utilization,
 )
+from ringplan.estimation.ring_block import ring_block, widest_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer, Pass
     from ringplan.estimation.device import Device
     from ringplan.estimation.numbers import Numbers
@@ -63,11 +62,11 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
         return _memory_only(x, scenario, missing)
     dev = device(scenario, x)
     layers = [layer(x, kind, dev) for kind in x.kinds if kind.attends]
-    widest = _widest(x, layers)
+    widest = widest_layer(x, layers)
     bill = fullest_rank(x, scenario)
     return Estimate(
         memory=job_memory(x, scenario, bill, missing),
-        ring=_ring(x, dev, layers, missing),
+        ring=ring_block(x, dev, layers, missing),
         utilization=_utilization(x),
         alternatives=_alternatives(x, dev, bill, missing),
         communication=_communication(x, dev, layers, missing),
@@ -77,11 +76,6 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
         timeline=_timeline(x, widest.forward, missing),
         not_counted=missing,
     )
-
-
-def _widest(x: Numbers, layers: list[Layer]) -> Layer:
-    """Pick the layer of the widest kind out of those with attention."""
-    return next(each for each in layers if each.kind is x.kinds[x.widest])
 
 
 def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Estimate:
@@ -106,94 +100,6 @@ def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Est
         timeline=(),
         not_counted=missing,
     )
-
-
-def _ring(x: Numbers, dev: Device, layers: list[Layer], missing: dict[str, str]) -> Ring:
-    widest = _widest(x, layers)
-    s, forward, backward = widest.shape, widest.forward, widest.backward
-    every = [each.forward.bytes_sent for each in layers]
-    if x.phase == "train":
-        every += [each.backward.bytes_sent for each in layers if each.backward is not None]
-    stage = max(x.stages, key=lambda each: sum(plain(count) for count in each.layers))
-    counts = attention_layers(x, stage) * (len(every) // len(layers))
-    fields: dict[str, Any] = {
-        "block_tokens": x.tokens.block,
-        "hop_bytes": s.hop_bytes,
-        "hops_forward": forward.hops,
-        "bytes_sent_forward": forward.bytes_sent,
-        "bytes_sent_all_layers": ring.bytes_of_layers(layers=counts, layer_bytes=tuple(every)),
-        "step_flops": forward.flops,
-        "step_attention_time": forward.step_time,
-        "time_forward": forward.time,
-        "exposed_time": forward.exposed_time,
-        "verdict": "none",
-    }
-    if backward is None:
-        for name in (
-            "hops_backward",
-            "bytes_sent_backward",
-            "step_flops_backward",
-            "time_backward",
-        ):
-            missing[f"ring.{name}"] = "a decode step has no backward pass"
-    else:
-        fields |= {
-            "hops_backward": backward.hops,
-            "bytes_sent_backward": backward.bytes_sent,
-            "step_flops_backward": backward.flops,
-            "time_backward": backward.time,
-        }
-    if x.sizes["ring"] > 1:
-        fields |= _overlap(x, dev, widest, missing)
-    else:
-        for name in _NEEDS_HOP:
-            missing[f"ring.{name}"] = "one rank in the ring: there is no hop"
-    return Ring(**fields)
-
-
-_BLOCKS = ("min_block_tokens", "min_block_tokens_hidden", "min_block_tokens_ideal", "max_cp_size")
-_NEEDS_HOP = (
-    "hop_time",
-    "overlap_margin",
-    "overlap_margin_nominal",
-    "overlap_margin_backward",
-    "link",
-    *_BLOCKS,
-)
-
-
-def _overlap(x: Numbers, dev: Device, widest: Layer, missing: dict[str, str]) -> dict[str, Any]:
-    """Margins, verdict, and the smallest blocks."""
-    s, forward, backward = widest.shape, widest.forward, widest.backward
-    link = dev.link(x, "ring")
-    margins: dict[str, Number | None] = {
-        "overlap_margin": margin(forward, dev, link, s.hop_bytes, nominal=False),
-        "overlap_margin_nominal": margin(forward, dev, link, s.hop_bytes, nominal=True),
-        "overlap_margin_backward": None
-        if backward is None
-        else margin(backward, dev, link, s.hop_bytes, nominal=False),
-    }
-    judged = [margins["overlap_margin"]]
-    if x.phase == "train":
-        judged.append(margins["overlap_margin_backward"])
-    if backward is None:
-        missing["ring.overlap_margin_backward"] = "a decode step has no backward pass"
-    fields: dict[str, Any] = {
-        **margins,
-        "hop_time": forward.hop_time,
-        "verdict": verdict(dev.scenario.schedule.overlaps, judged),
-        "link": link.name,
-    }
-    if x.phase == "decode":
-        for name in _BLOCKS:
-            missing[f"ring.{name}"] = (
-                "in decode compute and transfer both grow with the block: no block hides the ring"
-            )
-        return fields
-    blocks = smallest_blocks(x, dev, widest)
-    for name in (name for name, block in blocks.items() if block is None):
-        missing[f"ring.{name}"] = "no block of up to 2^32 tokens hides its transfer on this link"
-    return fields | blocks
 
 
 def _utilization(x: Numbers) -> Utilization:
@@ -252,7 +158,7 @@ def _time(missing: dict[str, str]) -> Time:
 
 
 def _timeline(x: Numbers, done: Pass, missing: dict[str, str]) -> tuple[Step, ...]:
-    if x.sizes["ring"] == 1:
+    if done.hop_time is None:
         return ()
     size = x.sizes["ring"]
     groups = [("0", 1, done.first_step_time, True)]

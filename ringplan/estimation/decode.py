@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import collectives, decode, rank_cache, ring
+from ringplan.costs import collectives, decode, layout, rank_cache, ring
 from ringplan.estimation.caches import elements_on_rank
 from ringplan.estimation.leaves import plain
-from ringplan.estimation.results import CachedPrefix, Decode, Passing, RotateKV, StationaryKV
+from ringplan.estimation.results import CachedPrefix, Dcp, Decode, Passing, RotateKV, StationaryKV
 
 if TYPE_CHECKING:
     from ringplan.estimation.attention import Layer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
     """Cost a decode step of the widest layer over this context."""
-    leaf, schedule = x.leaf, device.scenario.schedule
+    leaf = x.leaf
     shard = decode.cache_shard_bytes(
         batch_size=x.attention_batch_size,
         tokens=rank_cache.dcp_tokens(tokens=x.tokens.block, dcp_size=x.dcp_size),
@@ -38,12 +38,12 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
         query_dim=kind.head_dim if kind.latent_dim is None else kind.latent_dim,
         output_dim=kind.v_head_dim if kind.latent_v_dim is None else kind.latent_v_dim,
         element_bytes=x.activation_bytes,
-        partial_bytes=x.partial_bytes,
+        partial_bytes=x.wire.partial,
         accumulator_bytes=x.accumulator_bytes,
         cp_size=x.cp_size,
     )
     latencies = decode.decode_latencies(
-        latencies=leaf("schedule.decode_latencies", schedule.decode_latencies), cp_size=x.cp_size
+        latencies=x.of_schedule("decode_latencies"), cp_size=x.cp_size
     )
     read = device.read_time(shard)
     if plain(x.cp_size) == 1:
@@ -52,6 +52,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             rotate_kv=RotateKV(bytes_sent=rotated, time=nothing),
             stationary_kv=StationaryKV(bytes_sent=exchanged, time=nothing, latencies=latencies),
             kv_read_time=read,
+            dcp=dcp_step(x, kind, device),
         )
     link = device.link(x, "ulysses", "ring")
     return Decode(
@@ -75,6 +76,67 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             latencies=latencies,
         ),
         kv_read_time=read,
+        dcp=dcp_step(x, kind, device),
+    )
+
+
+def dcp_step(x: Numbers, kind: Kind, device: Device) -> Dcp | None:
+    """Cost the exchanges of tensor-parallel ranks that share the tokens of a KV head."""
+    if plain(x.dcp_size) == 1:
+        return None
+    leaf, schedule = x.leaf, x.schedule
+    latent = kind.latent_dim is not None
+    query = kind.head_dim if kind.latent_dim is None else kind.latent_dim
+    output = kind.v_head_dim if kind.latent_v_dim is None else kind.latent_v_dim
+    common = {
+        "dcp_size": x.dcp_size,
+        "batch_size": x.attention_batch_size,
+        "new_tokens": x.tokens.new
+        if x.phase == "decode"
+        else leaf.derived("new_tokens", 1, "one token a sequence"),
+    }
+    queries = decode.dcp_query_bytes(
+        num_heads=kind.rank_heads
+        if schedule.query_exchange != "none"
+        else leaf.derived("num_heads", 0, "every rank projects the queries that it needs"),
+        elements=query,
+        element_bytes=x.activation_bytes,
+        **common,
+    )
+    every = decode.dcp_heads(dcp_size=x.dcp_size, num_heads=kind.rank_heads)
+    statistics = decode.dcp_statistic_bytes(
+        num_heads=every if schedule.gathers_statistics else kind.rank_heads,
+        statistics=x.of_schedule("statistics"),
+        statistic_bytes=x.accumulator_bytes,
+        **common,
+    )
+    how = (schedule.latent_combine if latent else None) or schedule.combine
+    partials = decode.dcp_partial_bytes(
+        num_heads=kind.rank_heads,
+        elements=output,
+        partial_bytes=x.wire.latent_partial if latent else x.wire.partial,
+        rounds=leaf.derived("rounds", 2 if how == "all_reduce" else 1, f"combine: {how}"),
+        **common,
+    )
+    sent = decode.dcp_bytes(queries=queries, statistics=statistics, partials=partials)
+    link = device.link(x, "tp", collective=True, group_size=plain(x.dcp_size))
+    latencies = x.of_schedule("decode_latencies")
+    time = collectives.collective_time(
+        transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
+    )
+    memory, share = device.profile.memory.bandwidth, device.profile.efficiency.memory
+    return Dcp(
+        bytes_sent=sent,
+        time=time,
+        latencies=latencies,
+        link=link.name,
+        break_even_tokens=decode.dcp_break_even_tokens(
+            exchange_time=time,
+            bandwidth=leaf("hardware.memory.bandwidth", memory),
+            efficiency=leaf("hardware.efficiency.memory", share),
+            row_bytes=kind.cached.rank_row_bytes,
+            dcp_size=x.dcp_size,
+        ),
     )
 
 
@@ -104,7 +166,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
                 first_step_time=kv.first_step_time,
                 step_time=kv.step_time,
                 transfer_time=hop,
-                ring_size=s.ring_size,
+                hops=layout.ring_latencies(group_size=s.ring_size),
             ),
         ),
         cp_size=s.ring_size,

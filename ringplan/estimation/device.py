@@ -51,6 +51,13 @@ class Device(NamedTuple):
             ),
         )
 
+    def beside_communication(self, rate: Number) -> Number:
+        """Rate that is left while kernels of a communication library run beside."""
+        share = self.profile.efficiency.beside_communication
+        return attention.rate_beside_communication(
+            rate=rate, share=self.x.leaf("hardware.efficiency.beside_communication", share)
+        )
+
     def read_time(self, read_bytes: Number, *, nominal: bool = False) -> Number:
         """Time to read something from the device's memory, at the achieved or the nominal rate."""
         leaf, profile = self.x.leaf, self.profile
@@ -101,6 +108,11 @@ class Device(NamedTuple):
         share = x.leaf("hardware.efficiency.scale_up", self.profile.efficiency.scale_up[-1][1])
         achieved = layout.achieved_bandwidth(bandwidth=nominal, efficiency=share)
         return found._replace(nominal=nominal, bandwidth=achieved)
+
+    def ring_links(self, x: Numbers) -> tuple[Link, Link]:
+        """Return the link inside a window of a double ring, and the one between windows."""
+        inside = self.link(x, "ring", group_size=plain(x.inner_ring_size))
+        return inside, self.link(x, "ring")
 
     def hop_link(self, x: Numbers, *, inside: bool) -> Link | None:
         """Return the link of a ring that stays inside the domain, or of one that leaves it."""

@@ -7,9 +7,11 @@ same wiring runs on `Known` numbers instead of plain ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringplan.costs import cache, layout, model_state
+from ringplan.estimation.domains import inner_ring
 from ringplan.estimation.kinds import Kind, cache_formats, kind_of, widest_kind
 from ringplan.estimation.leaves import Leaves, plain
 from ringplan.estimation.stages import Stage, stages_of
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringplan.costs.numeric import Number
+    from ringplan.specs.mesh import Partition
     from ringplan.specs.scenario import Scenario
+    from ringplan.specs.schedule import Schedule
 
 
 class Tokens(NamedTuple):
@@ -41,14 +45,39 @@ class Tokens(NamedTuple):
     rank: Number
 
 
+class Wire(NamedTuple):
+    """
+    Bytes of an element on the wire.
+
+    Attributes
+    ----------
+    key, value, gradient
+        Of K, of V, of dK and dV.
+    first_gradient
+        Of dK and dV in the first window of a double ring.
+    partial, latent_partial
+        Of the partial outputs that decode returns, and of those of latents.
+    """
+
+    key: Number
+    value: Number
+    gradient: Number
+    first_gradient: Number
+    partial: Number
+    latent_partial: Number
+
+
 class Numbers(NamedTuple):
     """Everything that the formulas of one estimate need."""
 
     leaf: Leaves
+    schedule: Schedule
+    asked_schedule: str
     sizes: dict[str, int]
     phase: str
+    recomputes: bool
     causal: bool
-    partition: str
+    partition: Partition
     kinds: tuple[Kind, ...]
     widest: int
     stages: tuple[Stage, ...]
@@ -60,6 +89,7 @@ class Numbers(NamedTuple):
     tp_size: Number
     attention_tp_size: Number
     attention_dp_size: Number
+    inner_ring_size: Number
     dcp_size: Number
     pp_size: Number
     dp_size: Number
@@ -72,14 +102,19 @@ class Numbers(NamedTuple):
     shared_tokens: Number
     activation_bytes: Number
     kv_bytes: Number
-    wire_bytes: Number
-    cached_wire_bytes: Number
-    gradient_wire_bytes: Number
-    partial_bytes: Number
+    cached_wire_bytes: Number | None
+    wire: Wire
     accumulator_bytes: Number
     weights_bytes: Number
     unquantized_bytes: Number
     embedding_bytes: Number
+
+    def of_schedule(self, name: str, value: Any = None) -> Number:
+        """Give a field of the schedule, or what a rule makes of it."""
+        value = getattr(self.schedule, name) if value is None else value
+        if self.schedule.name == self.asked_schedule:
+            return self.leaf(f"schedule.{name}", value)
+        return self.leaf.derived(name, value, f"schedule {self.schedule.name}")
 
 
 def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> Numbers:
@@ -95,7 +130,6 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     """
     leaf = Leaves(origin)
     model, mesh, work = scenario.model, scenario.mesh, scenario.workload
-    schedule = scenario.schedule
     cached, new = work.split
     multiple = leaf.derived(
         "multiple", token_multiple(scenario), f"{mesh.partition} over mesh.cp_size={mesh.cp_size}"
@@ -123,8 +157,10 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
     widest = widest_kind(model)
     weights_bytes, sixteen = _weight_formats(leaf, scenario, size)
 
-    return Numbers(
+    made = Numbers(
         leaf=leaf,
+        schedule=scenario.schedule,
+        asked_schedule=scenario.schedule.name,
         sizes={
             "tp": mesh.tp_size,
             "ulysses": mesh.ulysses_size,
@@ -133,6 +169,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
             "pp": mesh.pp_size,
         },
         phase=work.phase,
+        recomputes=work.phase == "train" and work.recompute == "full",
         causal=work.causal,
         partition=mesh.partition,
         kinds=kinds,
@@ -146,6 +183,11 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         tp_size=tp_size,
         attention_tp_size=attention_tp_size,
         attention_dp_size=replicas,
+        inner_ring_size=leaf.derived(
+            "inner_ring_size", inner_ring(scenario), "neighbours in one fast domain"
+        )
+        if mesh.inner_ring_size is None
+        else leaf("mesh.inner_ring_size", mesh.inner_ring_size),
         dcp_size=leaf("mesh.dcp_size", mesh.dcp_size),
         pp_size=leaf("mesh.pp_size", mesh.pp_size),
         dp_size=leaf("mesh.dp_size", mesh.dp_size),
@@ -162,18 +204,42 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         )
         if kinds[widest].attends
         else formats.key,
-        wire_bytes=size("schedule.wire_dtype", schedule.wire_dtype),
-        cached_wire_bytes=formats.wire
-        if cached and formats.wire is not None
-        else size("schedule.wire_dtype", schedule.wire_dtype),
-        gradient_wire_bytes=size("schedule.gradient_wire_dtype", schedule.gradient_wire_dtype),
-        partial_bytes=size("schedule.partial_dtype", schedule.partial_dtype),
+        cached_wire_bytes=formats.wire if cached else None,
+        wire=NOTHING,
         accumulator_bytes=leaf.derived("accumulator_bytes", 4, "kernels accumulate in fp32"),
         weights_bytes=weights_bytes,
         unquantized_bytes=sixteen,
         embedding_bytes=sixteen
         if work.embedding_dtype is None
         else size("workload.embedding_dtype", work.embedding_dtype),
+    )
+    return with_schedule(made, scenario.schedule)
+
+
+NOTHING = Wire(0, 0, 0, 0, 0, 0)
+
+
+def with_schedule(x: Numbers, schedule: Schedule) -> Numbers:
+    """Return the numbers under the rules of a schedule."""
+    x = x._replace(schedule=schedule)
+
+    def size(name: str, other: str = "") -> Number:
+        """Bytes of an element; a format that a schedule does not name is the activations'."""
+        for field in (name, other):
+            dtype = getattr(schedule, field, None)
+            if dtype is not None:
+                return x.of_schedule(field, ELEMENT_BYTES[dtype])
+        return x.activation_bytes
+
+    return x._replace(
+        wire=Wire(
+            key=size("k_wire_dtype"),
+            value=size("v_wire_dtype"),
+            gradient=size("gradient_wire_dtype"),
+            first_gradient=size("first_window_gradient_dtype", "gradient_wire_dtype"),
+            partial=size("partial_dtype"),
+            latent_partial=size("latent_partial_dtype", "partial_dtype"),
+        )
     )
 
 
@@ -204,12 +270,7 @@ def token_multiple(scenario: Scenario) -> int:
     mesh = scenario.mesh
     if scenario.workload.phase == "decode":
         return 1
-    return multiple_of(mesh.cp_size, mesh.partition, mesh.ring_size)
-
-
-def multiple_of(cp_size: int, partition: str, ring_size: int) -> int:
-    """Tokens of which every rank, and every chunk of a zigzag, has as many."""
-    return cp_size * (2 if partition == "zigzag" and ring_size > 1 else 1)
+    return scenario.schedule.multiple(mesh.cp_size, mesh.ring_size, mesh.partition)
 
 
 def tokens_of(new: Number, cached: Number, cp_size: Number, *, decoding: bool) -> Tokens:
@@ -248,13 +309,14 @@ def with_rings(x: Numbers, ring_size: int, why: str) -> Numbers:
     others = x.sizes["tp"] * x.sizes["pp"] * x.sizes["dp"]
     new = x.tokens.new
     if not decoding:
-        multiple = multiple_of(ring_size * exchange, x.partition, ring_size)
+        multiple = x.schedule.multiple(ring_size * exchange, ring_size, x.partition)
         new = layout.padded_tokens(
             new_tokens=x.asked_tokens,
             multiple=x.leaf.derived("multiple", multiple, f"{x.partition} over so many ranks"),
         )
     return x._replace(
         sizes={**x.sizes, "ring": ring_size},
+        inner_ring_size=_whole_windows(x, ring_size),
         cp_size=ranks,
         world_size=x.leaf.derived("world_size", ring_size * exchange * others, why),
         tokens=tokens_of(new, x.tokens.cached, ranks, decoding=decoding),
@@ -274,4 +336,13 @@ def with_ulysses(x: Numbers, ulysses_size: int) -> Numbers:
     sizes["ring"] = sizes["ring"] * sizes["ulysses"] // ulysses_size
     sizes["ulysses"] = ulysses_size
     candidate = x.leaf.derived("ulysses_size", ulysses_size, "a candidate layout")
-    return x._replace(sizes=sizes, ulysses_size=candidate)
+    return x._replace(
+        sizes=sizes, ulysses_size=candidate, inner_ring_size=_whole_windows(x, sizes["ring"])
+    )
+
+
+def _whole_windows(x: Numbers, ring_size: int) -> Number:
+    inner = plain(x.inner_ring_size)
+    if not ring_size % inner:
+        return x.inner_ring_size
+    return x.leaf.derived("inner_ring_size", math.gcd(inner, ring_size), "divides the ring")

@@ -131,16 +131,37 @@ class Ring(NamedTuple):
 
     block_tokens: Annotated[Number, metric(layout.shard_tokens)] = None
     hop_bytes: Annotated[Number, metric(ring.kv_block_bytes, decode.cache_shard_bytes)] = None
-    hops_forward: Annotated[Number, metric(ring.ring_hops)] = None
-    hops_backward: Annotated[Number, metric(ring.ring_hops, about="Hops of dK and dV.")] = None
+    hops_forward: Annotated[
+        Number, metric(ring.ring_hops, ring.window_hops, layout.ring_latencies)
+    ] = None
+    hops_backward: Annotated[
+        Number,
+        metric(
+            ring.ring_hops,
+            ring.with_home_hop,
+            layout.ring_latencies,
+            about="Hops of dK and dV.",
+        ),
+    ] = None
     bytes_sent_forward: Annotated[Number, metric(collectives.hybrid_bytes)] = None
     bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)] = None
-    bytes_sent_all_layers: Annotated[Number, metric(ring.bytes_of_layers)] = None
+    bytes_sent_recompute: Annotated[
+        Number,
+        metric(collectives.hybrid_bytes, about="Of the forward pass that full recompute repeats."),
+    ] = None
+    bytes_sent_step: Annotated[Number, metric(ring.step_bytes)] = None
+    bytes_sent_all_layers: Annotated[
+        Number, metric(ring.bytes_of_layers, about="In training of the whole step.")
+    ] = None
     step_flops: Annotated[Number, metric(attention.attention_flops)] = None
     step_flops_backward: Annotated[Number, metric(attention.attention_backward_flops)] = None
     step_attention_time: Annotated[Number, metric(attention.compute_time, decode.roofline_time)] = (
         None
     )
+    merge_time: Annotated[
+        Number,
+        metric(decode.memory_read_time, about="Of one step's output into the sums; 0 is fused."),
+    ] = None
     hop_time: Annotated[Number, metric(ring.transfer_time)] = None
     overlap_margin: Annotated[Number, metric(ring.overlap_margin)] = None
     overlap_margin_nominal: Annotated[
@@ -187,30 +208,24 @@ class Utilization(NamedTuple):
 class Alternative(NamedTuple):
     """Another way to share the sequence over the same ranks."""
 
+    label: Annotated[str, plain("Name of the row: a shape, or an implementation.")]
     schedule: Annotated[str, plain("Whose rules.")]
+    implementation: Annotated[bool, plain("Whether somebody wrote it.")]
     comm_type: Annotated[str, plain("p2p, all_gather, a2a or a2a+p2p.")]
     ring_size: Annotated[int, plain("Ranks in a ring.", "rank")]
     ulysses_size: Annotated[int, plain("Ranks that exchange heads.", "rank")]
     partition: Annotated[str, plain("contiguous, zigzag or striped.")]
     feasible: Annotated[bool, plain("Whether the rules of the layout hold.")]
     reasons: Annotated[tuple[str, ...], plain("Why not.")]
-    bytes_sent_forward: Annotated[
-        Number, metric(collectives.hybrid_bytes, collectives.all_gather_bytes)
-    ]
-    bytes_sent_backward: Annotated[
-        Number, metric(collectives.hybrid_bytes, collectives.all_gather_backward_bytes)
-    ]
+    bytes_sent_forward: Annotated[Number, metric(collectives.hybrid_bytes)]
+    bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)]
     memory_bytes: Annotated[Number, metric(memory.swapped_bytes, memory.rank_total)]
     fits: Annotated[Number, metric(fit.fits)]
     time_forward: Annotated[Number, metric(ring.pass_time)]
-    exposed_time: Annotated[Number, metric(ring.total_exposure, collectives.collective_time)]
-    best: Annotated[bool, plain("Fastest of those that run and fit.")]
-
-    @property
-    def label(self) -> str:
-        """Name of the row among its kind: comm_type, and the degree of a hybrid."""
-        mixed = self.comm_type == "a2a+p2p"
-        return f"{self.comm_type}:{self.ulysses_size}" if mixed else self.comm_type
+    exposed_time: Annotated[Number, metric(ring.total_exposure)]
+    best: Annotated[
+        bool, plain("Fastest of those that run and fit, of implementations and of the others.")
+    ]
 
 
 class Communication(NamedTuple):
@@ -270,12 +285,23 @@ class StationaryKV(NamedTuple):
     latencies: Annotated[Number, metric(decode.decode_latencies)] = None
 
 
+class Dcp(NamedTuple):
+    """Tensor-parallel ranks that share the tokens of a KV head: one decode step, one layer."""
+
+    bytes_sent: Annotated[Number, metric(decode.dcp_bytes)]
+    time: Annotated[Number, metric(collectives.collective_time)]
+    latencies: Annotated[Number, plain("Exchanges, one after another.", "1", "rank, layer, step")]
+    link: Annotated[str, plain("scale_up or scale_out.")]
+    break_even_tokens: Annotated[Number, metric(decode.dcp_break_even_tokens)]
+
+
 class Decode(NamedTuple):
     """One decode step over this context: one rank, the widest layer."""
 
     rotate_kv: Annotated[RotateKV, plain("Every shard visits every rank.")] = RotateKV()
     stationary_kv: Annotated[StationaryKV, plain("The cache stays where it is.")] = StationaryKV()
     kv_read_time: Annotated[Number, metric(decode.memory_read_time)] = None
+    dcp: Annotated[Dcp | None, plain("Decode context parallelism; null without it.")] = None
 
 
 class Passing(NamedTuple):

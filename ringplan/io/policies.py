@@ -2,30 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from ringplan.errors import RingplanError, SpecError
 from ringplan.io import library
 from ringplan.io.documents import read_document
+from ringplan.io.origins import Origin
 from ringplan.io.profiles import read_profiled
 from ringplan.specs.engine import Engine
+from ringplan.specs.mesh import DEFAULT_PARTITION
 from ringplan.specs.schedule import Schedule
 
 if TYPE_CHECKING:
-    from ringplan.io.origins import Origin, Tree
+    from ringplan.io.origins import Tree
     from ringplan.io.validation import Problems
     from ringplan.specs.mesh import Mesh
     from ringplan.specs.workload import Workload
 
 
-def schedule_of(
-    mesh: Mesh | None, tree: Tree, problems: Problems
-) -> tuple[Schedule | None, dict[str, Origin]]:
-    """Read the schedule that the mesh names."""
-    document = _named("schedules", mesh.schedule if mesh else None, tree.origins.get("schedule"))
+def schedule_of(tree: Tree, problems: Problems) -> tuple[Schedule | None, dict[str, Origin]]:
+    """Read the schedule that a mesh names, and let it fill what the mesh leaves open."""
+    name = tree.values.get("schedule")
+    document = _named(
+        "schedules", None if name is None else str(name), tree.origins.get("schedule")
+    )
     schedule = problems.validate(Schedule, document, "schedule")
-    source = str(schedule.source) if schedule else ""
-    return schedule, {key: o._replace(source=source) for key, o in document.origins.items()}
+    if schedule is None:
+        return None, {}
+    source = str(schedule.source)
+    origins = {key: o._replace(source=source) for key, o in document.origins.items()}
+    _fill(tree, schedule, origins)
+    return schedule, origins
+
+
+def _fill(tree: Tree, schedule: Schedule, origins: dict[str, Origin]) -> None:
+    """Give a mesh the partition, and Ulysses all ranks, where the schedule knows no other."""
+    filled: dict[str, tuple[str, Any]] = {}
+    if DEFAULT_PARTITION not in schedule.partitions:
+        filled["partition"] = "partitions", schedule.partitions[0]
+    if schedule.comm_types == ("a2a",) and "cp_size" in tree.values:
+        filled["ulysses_size"] = "comm_types", tree.values["cp_size"]
+    for name, (field, value) in filled.items():
+        if name not in tree.values:
+            tree.values[name] = value
+            tree.origins[name] = origins.get(field, Origin("default", f"schedule {schedule.name}"))
+
+
+def rivals(mesh: Mesh, schedule: Schedule) -> tuple[Schedule, ...]:
+    """Read the other shipped schedules, for an estimate to compare, where ranks share tokens."""
+    if max(mesh.cp_size, mesh.dcp_size) == 1:
+        return ()
+    others = (name for name in library.names("schedules") if name != schedule.name)
+    shipped = (_shipped(name) for name in others)
+    return tuple(each for each in shipped if each.implementation)
+
+
+@cache
+def _shipped(name: str) -> Schedule:
+    return Schedule.model_validate(read_document(library.find("schedules", name)).values)
 
 
 def engine_of(

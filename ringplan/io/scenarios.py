@@ -11,7 +11,7 @@ from ringplan.io import library
 from ringplan.io.documents import read_document, read_value
 from ringplan.io.hf import read_config
 from ringplan.io.origins import DEFAULT, Origin, Tree, leaves
-from ringplan.io.policies import default_of, engine_of, schedule_of
+from ringplan.io.policies import default_of, engine_of, rivals, schedule_of
 from ringplan.io.profiles import read_profile
 from ringplan.io.validation import Problems
 from ringplan.specs.engine import Engine
@@ -132,9 +132,9 @@ def load(
     model_file, model, model_origins = _model(tree, beside, problems)
     hardware_file, hardware, hardware_origins = _hardware(tree, beside, problems)
     mesh_tree, workload_tree = tree.branch("mesh"), tree.branch("workload")
+    schedule, schedule_origins = schedule_of(mesh_tree, problems)
     mesh = problems.validate(Mesh, mesh_tree, "mesh")
     workload = problems.validate(Workload, workload_tree, "workload")
-    schedule, schedule_origins = schedule_of(mesh, mesh_tree, problems)
     engine, engine_origins = engine_of(tree, workload, workload_tree, problems)
     problems.stop()
     assert model and hardware and mesh and workload and schedule and engine  # noqa: S101, PT018 - stopped above
@@ -147,6 +147,7 @@ def load(
         workload=workload,
         schedule=schedule,
         engine=engine,
+        rivals=rivals(mesh, schedule),
     )
     blocks = {
         "model": model_origins,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ringplan.specs.base import Bytes, GroupSize, Spec
 
 Partition = Literal["contiguous", "zigzag", "striped"]
+DEFAULT_PARTITION: Final = "zigzag"
 Axis = Literal["tp", "ulysses", "ring", "dp", "pp"]
 
 
@@ -47,8 +48,13 @@ class Mesh(Spec):
         default=("tp", "ulysses", "ring", "dp", "pp"),
         description="Axes, innermost first: neighbours on the first axis are neighbours in a box.",
     )
+    inner_ring_size: GroupSize | None = Field(
+        default=None,
+        description="Of ring_size, neighbours inside which blocks of a double ring go round; None"
+        " is as many as the fast domain holds.",
+    )
     partition: Partition = Field(
-        default="zigzag", description="Which tokens of the sequence a rank holds."
+        default=DEFAULT_PARTITION, description="Which tokens of the sequence a rank holds."
     )
     schedule: str | None = Field(
         default=None, description="Whose ring; None is the schedule that data/schedules names."
@@ -78,6 +84,11 @@ class Mesh(Spec):
             raise ValueError(
                 f"ulysses_size={self.ulysses_size} does not divide cp_size={self.cp_size}"
                 f" (use one of {', '.join(divisors[:12])})"
+            )
+        if self.ring_size % (self.inner_ring_size or 1):
+            raise ValueError(
+                f"inner_ring_size={self.inner_ring_size} does not divide cp_size / ulysses_size"
+                f" = {self.ring_size} (a double ring has whole windows)"
             )
         if self.dp_size * self.cp_size % self.ep_size:
             raise ValueError(

@@ -20,6 +20,7 @@ class Scenario(Spec):
     workload: Workload
     schedule: Schedule
     engine: Engine
+    rivals: tuple[Schedule, ...] = ()  # shipped schedules that an estimate compares
 
     def device_memory(self, stage: int) -> float:
         """Bytes of a device of a pipeline stage: the hardware's, unless the cards differ."""

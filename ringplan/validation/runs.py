@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ringplan.estimation.core import estimate_numbers
-from ringplan.estimation.numbers import numbers
+from ringplan.estimation.numbers import Wire, numbers
 from ringplan.reference import dense, ulysses
 from ringplan.reference.blocks import DTYPES, LogSumExp, Running, accumulator
 from ringplan.reference.local import Setup, collect, place
@@ -79,7 +79,7 @@ class Run:
         self.dtype = DTYPES[dtype]
         self.accumulator = accumulator(np.empty(0, self.dtype))
         schedule = scenario.schedule
-        self.wire = self._wider(schedule.wire_dtype)
+        self.wire = self._wider(schedule.k_wire_dtype)
         self.gradient = self._wider(schedule.gradient_wire_dtype)
         self.partial = self._wider(schedule.partial_dtype)
 
@@ -105,10 +105,15 @@ class Run:
         run = x._replace(
             activation_bytes=self.dtype.itemsize,
             kv_bytes=wire,
-            wire_bytes=wire,
             cached_wire_bytes=wire,
-            gradient_wire_bytes=self.gradient.itemsize,
-            partial_bytes=self.partial.itemsize,
+            wire=Wire(
+                key=wire,
+                value=wire,
+                gradient=self.gradient.itemsize,
+                first_gradient=self.gradient.itemsize,
+                partial=self.partial.itemsize,
+                latent_partial=self.partial.itemsize,
+            ),
             accumulator_bytes=self.accumulator.itemsize,
         )
         return estimate_numbers(self.scenario, run)

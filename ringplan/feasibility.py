@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from ringplan.findings import Reason
+from ringplan.schedule_rules import refusals
 from ringplan.specs.dtypes import ROTARY_BYTES
 
 if TYPE_CHECKING:
@@ -12,15 +14,16 @@ if TYPE_CHECKING:
 
     from ringplan.specs.model import LayerKind
     from ringplan.specs.scenario import Scenario
+    from ringplan.specs.schedule import Schedule
 
 
 #: What each rule looks at.
 CODES: Final = {
-    "RP101": "New tokens divide evenly over the ranks, twice over for zigzag.",
+    "RP101": "New tokens, or each document, divide over the ranks as partition and schedule ask.",
     "RP102": "Tensor parallelism divides the query heads.",
     "RP103": "Tensor parallelism divides the KV heads, or is a multiple of them.",
     "RP104": "Ulysses divides the query heads of a rank.",
-    "RP105": "Ulysses divides the KV heads of a rank.",
+    "RP105": "Ulysses divides the KV heads of a rank, or is a multiple where they are replicated.",
     "RP106": "Every pipeline stage has a layer.",
     "RP107": "Expert parallelism divides the experts.",
     "RP108": "The layers of the pipeline stages add up to the model's.",
@@ -28,16 +31,12 @@ CODES: Final = {
     "RP111": "The model has as many draft layers as are asked for.",
     "RP112": "A cache has the format of latents only where latents are cached.",
     "RP113": "Data-parallel attention and decode context parallelism are for serving.",
+    "RP115": "The schedule runs the phase, on this kind of device.",
+    "RP116": "The schedule shares a sequence as the mesh does.",
+    "RP117": "The schedule deals tokens as the partition says.",
+    "RP118": "The schedule runs the model's attention: masks, windows, sinks.",
+    "RP119": "The schedule runs the batch: sequences, documents, pipeline stages.",
 }
-
-
-class Reason(NamedTuple):
-    """One rule that a layout breaks: code, what is broken, what to type instead, and in brief."""
-
-    code: str
-    message: str
-    hint: str
-    brief: str
 
 
 def reasons(scenario: Scenario) -> list[Reason]:
@@ -53,6 +52,7 @@ def reasons(scenario: Scenario) -> list[Reason]:
         _formats,
         _serving,
         _experts,
+        refusals,
     )
     return [reason for rule in rules for reason in rule(scenario)]
 
@@ -80,13 +80,16 @@ def legal_cp(scenario: Scenario, wanted: int, *, up: bool) -> int | None:
         sizes = range(wanted, wanted + exchange * mesh.ep_size) if up else range(wanted, 0, -1)
         fair = (n for n in sizes if not n % exchange and not mesh.dp_size * n % mesh.ep_size)
         return next(fair, None)
-    chunks = 2 if mesh.partition == "zigzag" else 1
+    lengths = [length for length, _ in scenario.workload.document_lengths or ((new, 1),)]
+
+    def whole(ranks: int) -> bool:
+        multiple = scenario.schedule.multiple(ranks, ranks // exchange, mesh.partition)
+        return not any(length % multiple for length in lengths)
+
     able = [
         ranks
-        for ranks in divisors(new, new)
-        if not ranks % exchange
-        and (ranks == exchange or not new % (chunks * ranks))
-        and not mesh.dp_size * ranks % mesh.ep_size
+        for ranks in divisors(math.gcd(*lengths), new)
+        if not ranks % exchange and whole(ranks) and not mesh.dp_size * ranks % mesh.ep_size
     ]
     near = [ranks for ranks in able if (ranks >= wanted if up else ranks <= wanted)]
     return (min(near) if up else max(near)) if near else None
@@ -96,18 +99,36 @@ def _tokens(scenario: Scenario) -> Iterator[Reason]:
     mesh, work = scenario.mesh, scenario.workload
     if work.phase == "decode" or mesh.cp_size == 1:
         return
-    zigzag = mesh.partition == "zigzag" and mesh.ring_size > 1
-    multiple = mesh.cp_size * (2 if zigzag else 1)
-    new = work.split[1]
-    if new % multiple:
+    multiple = scenario.schedule.multiple(mesh.cp_size, mesh.ring_size, mesh.partition)
+    each = multiple // mesh.cp_size
+    name = f"{each} x cp_size = {multiple}" if each > 1 else f"cp_size = {multiple}"
+    if each > 1:
+        zigzag = mesh.partition == "zigzag" and mesh.ring_size > 1 and each == 2
+        name += f" ({mesh.partition if zigzag else scenario.schedule.name})"
+    new, uneven = work.split[1], _uneven_documents(scenario, multiple)
+    if uneven:
+        yield Reason(
+            "RP101",
+            f"{uneven:,} documents are not a multiple of {name} tokens",
+            f"pad each document to a multiple of {multiple} tokens",
+            f"no: pad documents to {multiple}",
+        )
+    elif new % multiple and not scenario.cuts_documents:
         padded = -(-new // multiple) * multiple
-        name = f"2 x cp_size = {multiple} ({mesh.partition})" if zigzag else f"cp_size = {multiple}"
         yield Reason(
             "RP101",
             f"{new:,} new tokens are not a multiple of {name}",
             _padding(scenario, padded - new),
             f"no: pad to a multiple of {multiple}",
         )
+
+
+def _uneven_documents(scenario: Scenario, multiple: int) -> int:
+    """Documents that must be padded, where each is cut over all ranks."""
+    if not scenario.cuts_documents:
+        return 0
+    pairs = scenario.workload.document_lengths or ()
+    return sum(count for length, count in pairs if length % multiple)
 
 
 def _padding(scenario: Scenario, missing: int) -> str:
@@ -159,9 +180,15 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
     for kind in _kinds(scenario):
         heads = -(-kind.query_heads // mesh.attention_tp_size)
         groups = -(-kind.num_key_value_heads // mesh.attention_tp_size)
-        nearest = _closest(math.gcd(mesh.cp_size, heads, groups), mesh.ulysses_size)
+        schedule, degree = scenario.schedule, mesh.ulysses_size
+        able = [u for u in divisors(mesh.cp_size, 4096) if _exchanges(schedule, heads, groups, u)]
+        nearest = min(able, key=lambda u: (abs(u - degree), -u))
         hint = f"--ulysses {nearest}, the rest of cp_size={mesh.cp_size} a ring"
-        if heads % mesh.ulysses_size:
+        if schedule.comm_types == ("a2a",):
+            hint = f"--cp {nearest}"
+        if _exchanges(schedule, heads, groups, degree):
+            continue
+        if heads % degree and (not schedule.uneven_heads or degree > heads):
             many = "exceeds" if mesh.ulysses_size > heads else "does not divide"
             yield Reason(
                 "RP104",
@@ -171,13 +198,24 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
                 hint,
                 f"no: {heads} heads by {mesh.ulysses_size}",
             )
-        elif groups % mesh.ulysses_size:
+        else:
+            shared = " nor is a multiple of them" if schedule.replicates_kv_heads else ""
+            verb = "neither divides" if shared else "does not divide"
             yield Reason(
                 "RP105",
-                f"ulysses_size={mesh.ulysses_size} does not divide the {groups} KV heads of a rank",
+                f"ulysses_size={mesh.ulysses_size} {verb} the {groups} KV heads of a rank{shared}",
                 hint,
                 f"no: {groups} KV head{'s' * (groups > 1)} by {mesh.ulysses_size}",
             )
+
+
+def _exchanges(schedule: Schedule, heads: int, groups: int, degree: int) -> bool:
+    """Whether ranks can trade tokens for heads: evenly, or as unevenly as the schedule takes."""
+    if schedule.uneven_heads:
+        return degree <= min(heads, groups) or degree == 1
+    if heads % degree:
+        return False
+    return not groups % degree or (schedule.replicates_kv_heads and not degree % groups)
 
 
 def _pipeline(scenario: Scenario) -> Iterator[Reason]:

@@ -1,4 +1,4 @@
-"""A finding: what a rule has found, and the cure."""
+"""What a rule has found, and the cure."""
 
 from __future__ import annotations
 
@@ -12,3 +12,12 @@ class Finding(NamedTuple):
     severity: Literal["error", "warning", "info"]
     message: str
     hint: str
+
+
+class Reason(NamedTuple):
+    """One rule that a layout breaks: code, what is broken, what to type instead, and in brief."""
+
+    code: str
+    message: str
+    hint: str
+    brief: str

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ringplan.costs.formula import formula
 from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, where
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @formula(
@@ -20,6 +25,28 @@ def padded_tokens(*, new_tokens: Number, multiple: Number) -> Number:
     8
     """
     return ceil_div(new_tokens, multiple) * multiple
+
+
+@formula(
+    equation="N' = sum of c m ceil(l / m)",
+    unit="token",
+    scope="sequence",
+    source="each packed document is cut over all ranks (ring-flash-attention's varlen, Transformer"
+    " Engine's thd)",
+)
+def padded_documents(
+    *, lengths: Sequence[Number], counts: Sequence[Number], multiple: Number
+) -> Number:
+    """
+    Tokens of packed documents, each padded so that every rank holds as many of it.
+
+    >>> padded_documents(lengths=(7, 8), counts=(2, 1), multiple=4)
+    24
+    """
+    return sum(
+        count * ceil_div(length, multiple) * multiple
+        for length, count in zip(lengths, counts, strict=True)
+    )
 
 
 @formula(equation="S = C + N", unit="token", scope="sequence", source="definition")

@@ -9,8 +9,13 @@ step.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, divide, maximum, minimum
+from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COUNTED = "counted; tests enumerate the pairs"
 
@@ -59,6 +64,89 @@ def zigzag_pairs(*, query_tokens: Number, block_tokens: Number) -> Number:
     8
     """
     return query_tokens * (block_tokens - query_tokens) + query_tokens * (query_tokens // 2)
+
+
+@formula(equation="max(l)", unit="token", scope="batch row", source="definition")
+def longest_document(*, lengths: Sequence[Number]) -> Number:
+    """
+    Length of the longest packed document: no token sees further back.
+
+    >>> longest_document(lengths=(7, 8))
+    8
+    """
+    longest = lengths[0]
+    for length in lengths[1:]:
+        longest = maximum(longest, length)
+    return longest
+
+
+@formula(equation="min(w, max(l))", unit="token", scope="batch row", source="definition")
+def shorter_reach(*, window: Number, longest: Number) -> Number:
+    """
+    Tokens that a sliding-window layer sees of a packed document.
+
+    >>> shorter_reach(window=4096, longest=1024)
+    1024
+    """
+    return minimum(window, longest)
+
+
+@formula(
+    equation="sum of c n_i (n_i + 1) / 2, n_i = l / R",
+    unit="pair",
+    scope="rank, batch row, layer, step",
+    source=COUNTED,
+)
+def document_first_pairs(
+    *, lengths: Sequence[Number], counts: Sequence[Number], ring_size: Number, multiple: Number
+) -> Number:
+    """
+    Pairs of step 0 when each packed document is cut over all ranks.
+
+    >>> document_first_pairs(lengths=(16, 8), counts=(1, 2), ring_size=4, multiple=8)
+    16
+    """
+    shards = [ceil_div(length, multiple) * multiple // ring_size for length in lengths]
+    return sum(c * (n * (n + 1) // 2) for n, c in zip(shards, counts, strict=True))
+
+
+@formula(
+    equation="sum of c n_i^2 / 2, n_i = l / R",
+    unit="pair",
+    scope="rank, batch row, layer, step",
+    source=COUNTED,
+)
+def document_later_pairs(
+    *, lengths: Sequence[Number], counts: Sequence[Number], ring_size: Number, multiple: Number
+) -> Number:
+    """
+    Pairs of a later step when each packed document is dealt in zigzag chunks.
+
+    >>> document_later_pairs(lengths=(16, 8), counts=(1, 2), ring_size=4, multiple=8)
+    12
+    """
+    shards = [ceil_div(length, multiple) * multiple // ring_size for length in lengths]
+    return sum(c * (n * n // 2) for n, c in zip(shards, counts, strict=True))
+
+
+@formula(
+    equation="m sum of c l^2 / (sum of c l)^2",
+    unit="1",
+    scope="batch row, layer, step",
+    source="counted: tokens of a document see only its own; what hides a transfer is the length"
+    " sum l^2 / sum l",
+)
+def document_share(
+    *, mask_share: Number, lengths: Sequence[Number], counts: Sequence[Number]
+) -> Number:
+    """
+    Visible share of a later step's pairs when documents are packed.
+
+    >>> document_share(mask_share=0.5, lengths=(8,), counts=(4,))
+    0.125
+    """
+    pairs = list(zip(lengths, counts, strict=True))
+    return mask_share * sum(c * n * n for n, c in pairs) / sum(c * n for n, c in pairs) ** 2
 
 
 @formula(

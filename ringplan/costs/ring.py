@@ -423,6 +423,22 @@ def pass_time(*, busy_time: Number, exposed_time: Number) -> Number:
     return busy_time + exposed_time
 
 
+@formula(
+    equation="forward + recomputed + backward",
+    unit="s",
+    scope="rank, layer",
+    source="definition; full recompute runs the forward pass again",
+)
+def layer_time(*, forward: Number, recomputed: Number, backward: Number) -> Number:
+    """
+    Time of a layer's attention in a training step.
+
+    >>> layer_time(forward=2, recomputed=0, backward=5)
+    7
+    """
+    return forward + recomputed + backward
+
+
 @formula(equation="ring + exchange", unit="s", scope="rank, layer", source="definition")
 def total_exposure(*, ring_exposure: Number, collective_time: Number) -> Number:
     """

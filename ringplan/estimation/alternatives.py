@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import collectives, fit, memory
+from ringplan.costs import collectives, fit, memory, ring
 from ringplan.estimation.attention import run, ulysses_exchange
+from ringplan.estimation.decode_ways import decode_ways, mark_best
 from ringplan.estimation.exchange import buffer_bytes
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
@@ -39,7 +40,9 @@ class Asked(NamedTuple):
 
 def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternative, ...]:
     """Cost every way to share the sequence over cp_size ranks, and mark the fastest that runs."""
-    if plain(x.cp_size) == 1 or x.phase == "decode":
+    if x.phase == "decode":
+        return decode_ways(x, device, bill)
+    if plain(x.cp_size) == 1:
         return ()
     asked = Asked(device, bill, buffer_bytes(x, device.scenario))
     own = device.scenario.schedule
@@ -48,11 +51,11 @@ def alternatives(x: Numbers, device: Device, bill: RankMemory) -> tuple[Alternat
         for schedule, mesh in _shapes(own, own.comm_types, device.scenario.mesh, x)
     ]
     for rival in device.scenario.rivals:
-        if x.phase not in rival.phases:
+        if x.phase not in rival.phases or device.profile.device_type not in rival.devices:
             continue
         several = _shapes(rival, rival.comm_types[:1], device.scenario.mesh, x)
         rows += _fastest([_row(x, asked, schedule, mesh) for schedule, mesh in several])
-    return _mark_best(rows)
+    return mark_best(rows)
 
 
 def _shapes(
@@ -82,21 +85,8 @@ def _shapes(
 
 def _fastest(rows: list[Alternative]) -> list[Alternative]:
     """Of the ways of one implementation the fastest that runs, or the first that does not."""
-    able = [row for row in rows if row.time_forward is not None]
-    return [min(able, key=lambda row: plain(row.time_forward))] if able else rows[:1]
-
-
-def _mark_best(rows: list[Alternative]) -> tuple[Alternative, ...]:
-    """Mark the fastest implementation, and the fastest way without one."""
-    best = []
-    for real in (True, False):
-        able = [
-            row
-            for row in rows
-            if row.implementation is real and row.time_forward is not None and plain(row.fits)
-        ]
-        best += [min(able, key=lambda row: plain(row.time_forward))] if able else []
-    return tuple(row._replace(best=any(row is each for each in best)) for row in rows)
+    able = [row for row in rows if row.time is not None]
+    return [min(able, key=lambda row: plain(row.time))] if able else rows[:1]
 
 
 def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternative:
@@ -107,7 +97,7 @@ def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternativ
     kind = x.kinds[x.widest]
     s = shape(x, kind)
     why = reasons(scenario)
-    forward = None if why else run(x, kind, device, s)  # what cannot run has no time
+    times = _Times() if why else _times(x, kind, device, s)  # what cannot run has no time
     total, capacity = _memory(x, asked, scenario, s)
     comm_type = schedule.comm_type(mesh)
     return Alternative(
@@ -124,10 +114,31 @@ def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternativ
         bytes_sent_backward=_sent(x, kind, s, backward=True),
         memory_bytes=total,
         fits=fit.fits(total=total, capacity=capacity),
-        time_forward=forward and forward.time,
-        exposed_time=forward and forward.exposed_time,
+        **times._asdict(),
         best=False,
     )
+
+
+class _Times(NamedTuple):
+    time_forward: Number | None = None
+    time_backward: Number | None = None
+    exposed_time: Number | None = None
+    time: Number | None = None
+
+
+def _times(x: Numbers, kind: Kind, device: Device, s: Shape) -> _Times:
+    """Time the passes of a layer: forward and, in training, what follows."""
+    forward = run(x, kind, device, s)
+    if x.phase != "train":
+        return _Times(forward.time, None, forward.exposed_time, forward.time)
+    backward = run(x, kind, device, s, backward=True)
+    again = x.leaf.derived("recomputed", 0, "activations are kept")
+    whole = ring.layer_time(
+        forward=forward.time,
+        recomputed=forward.time if x.recomputes else again,
+        backward=backward.time,
+    )
+    return _Times(forward.time, backward.time, forward.exposed_time, whole)
 
 
 def _label(schedule: Schedule, comm_type: CommType, ulysses: int) -> str:

@@ -55,10 +55,13 @@ def _common(x: Numbers, widest: Layer) -> dict[str, Number]:
     """Numbers that do not depend on the link."""
     kind, s = widest.kind, widest.shape
     balanced = x.causal and x.partition != "contiguous"
+    share = x.leaf.derived("mask_share", 0.5 if balanced else 1, _why(x))
+    if x.documents is not None:
+        share = masks.document_share(
+            mask_share=share, lengths=x.documents.sizes, counts=x.documents.shares
+        )
     visible = masks.visible_share(
-        new_tokens=x.tokens.new,
-        seq_len=x.tokens.context,
-        mask_share=x.leaf.derived("mask_share", 0.5 if balanced else 1, _why(x)),
+        new_tokens=x.tokens.new, seq_len=x.tokens.context, mask_share=share
     )
     return {
         "batch_size": x.batch_size,

@@ -15,6 +15,7 @@ from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
 from ringplan.estimation.numbers import numbers
 from ringplan.estimation.results import (
+    Alternative,
     CachedPrefix,
     Decode,
     Estimate,
@@ -124,11 +125,9 @@ def _utilization(x: Numbers) -> Utilization:
 def _alternatives(x: Numbers, dev: Device, bill: Any, missing: dict[str, str]) -> Any:
     rows = alternatives(x, dev, bill)
     for row in rows:
-        if not row.feasible:
-            for name in ("time_forward", "exposed_time"):
-                missing[f"alternatives[{row.label}].{name}"] = (
-                    "a layout that cannot run has no time"
-                )
+        why = "only training goes back" if row.feasible else "a layout that cannot run has none"
+        absent = [name for name in Alternative._fields if getattr(row, name) is None]
+        missing |= {f"alternatives[{row.label}].{name}": why for name in absent}
     return rows
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringplan.costs.numeric import Number
+    from ringplan.estimation.leaves import Table
     from ringplan.specs.mesh import Partition
     from ringplan.specs.scenario import Scenario
     from ringplan.specs.schedule import Schedule
@@ -75,6 +76,9 @@ class Numbers(NamedTuple):
     asked_schedule: str
     sizes: dict[str, int]
     phase: str
+    multiple: Number
+    documents: Table | None
+    cuts_documents: bool
     recomputes: bool
     causal: bool
     partition: Partition
@@ -135,7 +139,14 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         "multiple", token_multiple(scenario), f"{mesh.partition} over mesh.cp_size={mesh.cp_size}"
     )
     asked = leaf("workload.new_tokens" if work.new_tokens else "workload.seq_len", new)
+    documents = None
     new_tokens = layout.padded_tokens(new_tokens=asked, multiple=multiple)
+    if work.document_lengths is not None:
+        documents = leaf.table("workload.document_lengths", work.document_lengths)
+        if scenario.cuts_documents:
+            new_tokens = layout.padded_documents(
+                lengths=documents.sizes, counts=documents.shares, multiple=multiple
+            )
 
     def size(path: str, dtype: str | None) -> Number:
         """Bytes of an element; where a format is not given, it is the activations'."""
@@ -169,6 +180,9 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
             "pp": mesh.pp_size,
         },
         phase=work.phase,
+        multiple=multiple,
+        documents=documents,
+        cuts_documents=scenario.cuts_documents,
         recomputes=work.phase == "train" and work.recompute == "full",
         causal=work.causal,
         partition=mesh.partition,

@@ -211,18 +211,34 @@ class Alternative(NamedTuple):
     label: Annotated[str, plain("Name of the row: a shape, or an implementation.")]
     schedule: Annotated[str, plain("Whose rules.")]
     implementation: Annotated[bool, plain("Whether somebody wrote it.")]
-    comm_type: Annotated[str, plain("p2p, all_gather, a2a or a2a+p2p.")]
+    comm_type: Annotated[str, plain("p2p, all_gather, a2a, a2a+p2p or decode.")]
     ring_size: Annotated[int, plain("Ranks in a ring.", "rank")]
     ulysses_size: Annotated[int, plain("Ranks that exchange heads.", "rank")]
     partition: Annotated[str, plain("contiguous, zigzag or striped.")]
     feasible: Annotated[bool, plain("Whether the rules of the layout hold.")]
     reasons: Annotated[tuple[str, ...], plain("Why not.")]
-    bytes_sent_forward: Annotated[Number, metric(collectives.hybrid_bytes)]
+    bytes_sent_forward: Annotated[
+        Number,
+        metric(
+            collectives.hybrid_bytes,
+            decode.dcp_bytes,
+            decode.stationary_bytes,
+            ring.bytes_of_hops,
+        ),
+    ]
     bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)]
     memory_bytes: Annotated[Number, metric(memory.swapped_bytes, memory.rank_total)]
     fits: Annotated[Number, metric(fit.fits)]
     time_forward: Annotated[Number, metric(ring.pass_time)]
-    exposed_time: Annotated[Number, metric(ring.total_exposure)]
+    time_backward: Annotated[Number, metric(ring.pass_time, about="In training.")]
+    exposed_time: Annotated[
+        Number,
+        metric(ring.total_exposure, collectives.collective_time, about="Of the forward pass."),
+    ]
+    time: Annotated[
+        Number,
+        metric(ring.pass_time, ring.layer_time, decode.decode_time, about="All passes of a layer."),
+    ]
     best: Annotated[
         bool, plain("Fastest of those that run and fit, of implementations and of the others.")
     ]

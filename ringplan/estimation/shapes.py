@@ -155,6 +155,16 @@ def _pairs(
 ) -> tuple[Number, Number]:
     """Count visible pairs of step 0 and of a later step, on the busiest rank."""
     tokens = {"query_tokens": queries, "block_tokens": keys}
+    if x.documents is not None and x.causal and x.cuts_documents:
+        packed = {
+            "lengths": x.documents.sizes,
+            "counts": x.documents.shares,
+            "ring_size": ring_size,
+            "multiple": x.multiple,
+        }
+        first = masks.document_first_pairs(**packed)
+        later = masks.document_later_pairs(**packed) if x.partition == "zigzag" else first
+        return _windowed(x, kind.window, tokens, first, later, ring_size)
     full = masks.full_pairs(**tokens)
     if not x.causal or x.phase == "decode":
         first, later = full, full
@@ -162,15 +172,29 @@ def _pairs(
         first = masks.diagonal_pairs(**tokens)
         zigzag = masks.zigzag_pairs(**tokens)
         later = {"contiguous": full, "striped": first, "zigzag": zigzag}[x.partition]
-    if kind.window is not None and x.phase != "decode":
-        first = masks.window_first_pairs(
-            pairs=first, query_tokens=queries, block_tokens=keys, window=kind.window
-        )
+    window = kind.window
+    if x.documents is not None:  # a token sees no further back than its document
+        longest = masks.longest_document(lengths=x.documents.sizes)
+        window = longest if window is None else masks.shorter_reach(window=window, longest=longest)
+    return _windowed(x, window, tokens, first, later, ring_size)
+
+
+def _windowed(  # noqa: PLR0917 - what the formulas need
+    x: Numbers,
+    window: Number | None,
+    tokens: dict[str, Number],
+    first: Number,
+    later: Number,
+    ring_size: Number,
+) -> tuple[Number, Number]:
+    """Leave out the pairs that a window hides."""
+    if window is not None and x.phase != "decode":
+        first = masks.window_first_pairs(pairs=first, window=window, **tokens)
         later = masks.window_later_pairs(
             pairs=later,
             first_pairs=first,
-            query_tokens=queries,
-            window=kind.window,
+            query_tokens=tokens["query_tokens"],
+            window=window,
             ring_size=ring_size,
         )
     return first, first if x.sizes["ring"] == 1 else later

@@ -86,6 +86,7 @@ def sections(assessment: Assessment, *, timeline: bool = False) -> list[Section]
         _memory(assessment),
         _budget(assessment),
         _alternatives(assessment),
+        _implementations(assessment),
         _communication(assessment),
         _utilization(assessment),
         _decode(assessment),
@@ -170,31 +171,65 @@ _WAYS = {
     "all_gather": "all-gather",
     "a2a": "ulysses",
     "a2a+p2p": "ulysses {u} x ring {r}",
+    "decode": "{label}",
 }
 
 
 def _alternatives(assessment: Assessment) -> Section:
-    rows = []
-    every = [set(row.reasons) for row in assessment.estimate.alternatives]
+    own = assessment.scenario.schedule.name
+    mine = [row for row in assessment.estimate.alternatives if row.schedule == own]
+    every = [set(row.reasons) for row in mine]
     shared = set.intersection(*every) if every else set()
-    for row in assessment.estimate.alternatives:
-        own = "; ".join(reason for reason in row.reasons if reason not in shared)
-        why = own or ("see findings" if row.reasons else "" if row.fits else "does not fit")
-        why = "best" if row.best else why
-        shape = _WAYS[row.comm_type].format(u=row.ulysses_size, r=row.ring_size)
+    rows = []
+    for row in mine:
+        alone = "; ".join(reason for reason in row.reasons if reason not in shared)
+        why = alone or ("see findings" if row.reasons else "" if row.fits else "does not fit")
+        shape = _WAYS[row.comm_type]
         rows.append(
             [
-                shape,
+                shape.format(u=row.ulysses_size, r=row.ring_size, label=row.label),
                 show(row.bytes_sent_forward, "B"),
-                show(row.bytes_sent_backward, "B"),
+                cell(row.bytes_sent_backward, "B"),
                 show(row.memory_bytes, "B"),
                 cell(row.time_forward, "s"),
                 cell(row.exposed_time, "s"),
-                why,
+                "best" if row.best else why,
             ]
         )
     columns = ["way", "sent", "backward", "memory", "layer", "exposed", ""]
-    return Section("Ways to share the sequence, per rank and layer", columns, rows)
+    return Section(f"Ways to share the sequence, per rank and layer: {own}", columns, rows)
+
+
+#: Implementations in the table; the others are in the JSON.
+SHOWN = 6
+
+
+def _implementations(assessment: Assessment) -> Section:
+    own = assessment.scenario.schedule.name
+    rows = [row for row in assessment.estimate.alternatives if row.implementation]
+    able = sorted((row for row in rows if row.time is not None), key=lambda row: row.time)
+    shown = [row for i, row in enumerate(able) if i < SHOWN or row.schedule == own or row.best]
+    made = [
+        [
+            row.label,
+            show(row.bytes_sent_forward, "B"),
+            show(row.memory_bytes, "B"),
+            show(row.time, "s"),
+            cell(row.exposed_time, "s"),
+            "best" if row.best else "" if row.fits else "does not fit",
+        ]
+        for row in shown
+    ]
+    hidden, unable = len(able) - len(shown), len(rows) - len(able)
+    notes = [f"{hidden} slower ones"] if hidden else []
+    notes += [f"{unable} that cannot run here"] if unable else []
+    note = f"{' and '.join(notes)}: --format json says which and why" if notes else ""
+    columns = ["implementation", "sent", "memory", _LAYER[assessment.scenario.workload.phase]]
+    title = "What implementations would take, per rank and layer"
+    return Section(title, [*columns, "exposed", ""], made, note)
+
+
+_LAYER = {"prefill": "layer", "train": "step", "decode": "layer"}
 
 
 def _communication(assessment: Assessment) -> Section:

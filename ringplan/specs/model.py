@@ -152,6 +152,11 @@ class ModelSpec(Spec):
     not_counted: tuple[str, ...] = Field(default=(), description="Parts that are left out.")
 
     @property
+    def has_sinks(self) -> bool:
+        """Whether attention has sinks: a learned share of each head that goes to no token."""
+        return any(tensor.name.endswith("sinks") for tensor in self.tensors)
+
+    @property
     def num_parameters(self) -> int:
         """All parameters but those of draft layers and of `not_counted`."""
         return self.parameters(0)

@@ -22,6 +22,16 @@ class Scenario(Spec):
     engine: Engine
     rivals: tuple[Schedule, ...] = ()  # shipped schedules that an estimate compares
 
+    @property
+    def cuts_documents(self) -> bool:
+        """Whether each packed document, rather than the packed sequence, is cut over all ranks."""
+        evenly = self.mesh.partition != "contiguous" and self.mesh.ring_size > 1
+        return (
+            self.workload.document_lengths is not None
+            and evenly
+            and self.schedule.documents == "each"
+        )
+
     def device_memory(self, stage: int) -> float:
         """Bytes of a device of a pipeline stage: the hardware's, unless the cards differ."""
         cards = self.mesh.pp_memory

@@ -36,6 +36,9 @@ class Schedule(Spec):
 
     # Where it runs.
     phases: tuple[Phase, ...] = Field(description="Passes that it runs.")
+    devices: tuple[Literal["gpu", "tpu", "cpu"], ...] = Field(
+        default=("gpu",), description="Kinds of device that it runs on."
+    )
     comm_types: tuple[CommType, ...] = Field(
         default=(), description="Ways to share a sequence over cp_size; none in decode."
     )
@@ -190,7 +193,6 @@ class Schedule(Spec):
     causal_only: bool = False
     windows: bool = Field(default=True, description="Whether sliding windows run.")
     sinks: bool = Field(default=False, description="Whether attention sinks run.")
-    latents: bool = Field(default=True, description="Whether multi-head latent attention runs.")
     documents: Literal["each", "packed", "none"] = Field(
         default="none",
         description="Packed documents: each is cut over all ranks, their sequence is, or refused.",

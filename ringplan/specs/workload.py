@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ringplan.specs.base import GroupSize, Spec, Tokens, TokensOrNone
 from ringplan.specs.dtypes import Dtype, KvDtype
@@ -27,6 +28,22 @@ OF_TRAINING: Final = (
 OF_SERVING: Final = ("chunk_tokens", "k_dtype", "kv_dtype", "shared_len", "state_dtype", "v_dtype")
 
 
+def _documents(given: object) -> object:
+    """Read ``[8K, 8K]`` or ``{8K: 2}`` as pairs of length and count."""
+    if isinstance(given, dict):
+        return tuple((length, count) for length, count in given.items())
+    if isinstance(given, (list, tuple)) and not any(isinstance(x, (list, tuple)) for x in given):
+        return tuple(Counter(str(length) for length in given).items())
+    return given
+
+
+Documents = Annotated[
+    tuple[tuple[Tokens, GroupSize], ...],
+    BeforeValidator(_documents, json_schema_input_type=list[int | str] | dict[str, int]),
+    Field(min_length=1),
+]
+
+
 class Workload(Spec):
     """One pass over one batch."""
 
@@ -40,6 +57,11 @@ class Workload(Spec):
     new_tokens: Tokens | None = Field(
         default=None,
         description="Tokens of the pass. None: seq_len - cached_len, or 1 in decode.",
+    )
+    document_lengths: Documents | None = Field(
+        default=None,
+        description="Documents packed into the sequence, which do not see one another: lengths, or"
+        " lengths and how many of each; they add up to seq_len.",
     )
     batch_size: GroupSize = Field(
         default=1, description="Sequences per data-parallel replica in one pass (micro-batch)."
@@ -144,6 +166,18 @@ class Workload(Spec):
                 f"cached_len={cached} leaves no new token of seq_len={self.seq_len}"
                 f" (seq_len counts the cached tokens too)"
             )
+        if self.document_lengths is not None:
+            total = sum(length * count for length, count in self.document_lengths)
+            if self.phase == "decode" or cached:
+                raise ValueError(
+                    "document_lengths are packed into a prefill or a training pass without a cached"
+                    " prefix (leave them out)"
+                )
+            if total != self.seq_len:
+                raise ValueError(
+                    f"document_lengths add up to {total:,} tokens, but seq_len is"
+                    f" {self.seq_len:,} (--seq-len {total})"
+                )
         if "activations" in self.offload and self.recompute != "full":
             raise ValueError(
                 "offload of activations moves layer inputs, which only recompute: full keeps"

@@ -9,13 +9,15 @@ from ringplan.costs.formula import REGISTRY
 from ringplan.costs.symbols import symbol
 from ringplan.errors import SpecError, nearest
 from ringplan.estimation.core import estimate
-from ringplan.feasibility import CODES
+from ringplan.feasibility import CODES, reasons
 from ringplan.io import library
 from ringplan.io.documents import read_document
 from ringplan.io.origins import Tree, leaves
+from ringplan.io.policies import schedule_from
 from ringplan.io.profiles import read_profile, read_profiled
 from ringplan.io.scenarios import load, read_model
 from ringplan.specs.engine import Engine
+from ringplan.specs.schedule import Schedule
 from ringplan.units import parse, show
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Table(NamedTuple):
     title: str
     columns: list[str]
     rows: list[list[str]]
+    note: str = ""
 
 
 def listing(shelf: str) -> Table:
@@ -38,14 +41,20 @@ def listing(shelf: str) -> Table:
     if shelf == "checks":
         return Table("checks", ["code", "what"], [[code, what] for code, what in _checks().items()])
     rows = [_ROWS[shelf](library.find(shelf, name)) for name in library.names(shelf)]
-    return Table(shelf, _COLUMNS[shelf], rows)
+    return Table(shelf, _COLUMNS[shelf], rows, _NOTES.get(shelf, ""))
 
 
 _COLUMNS = {
     "models": ["name", "parameters", "layers", "K/V a token", "context"],
     "hardware": ["name", "memory", "bf16 peak", "pair", "scale-out", "domain"],
-    "schedules": ["name", "what"],
+    "schedules": ["name", "runs", "way", "forward", "backward"],
     "engines": ["name", "budget", "share", "page", "chunk", "windows"],
+}
+
+
+_NOTES = {
+    "schedules": "U is the K and V of one rank and layer; sent by each of 8 ranks, for 32 query and"
+    " 8 KV heads"
 }
 
 
@@ -91,8 +100,44 @@ def _hardware_row(path: Path) -> list[str]:
 
 
 def _schedule_row(path: Path) -> list[str]:
-    given = read_document(path).values
-    return [str(given["name"]), str(given["title"])]
+    schedule = _example(path, 8).schedule
+    sent = _sent(path, 8) or ["-", "-"]
+    ways = schedule.comm_types if schedule.implementation else ("any",)
+    runs = "any" if len(schedule.phases) == 3 else "+".join(schedule.phases)
+    return [schedule.name, runs, ways[0] if ways else "dcp", *sent[:2]]
+
+
+def _example(path: Path, ranks: int) -> Scenario:
+    """Share 8K tokens a rank of a model with 32 query and 8 KV heads, as a schedule does."""
+    schedule = schedule_from(path)
+    given: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "hardware": next(
+            name
+            for name in library.names("hardware")
+            if read_document(library.find("hardware", name)).values.get("device_type")
+            in schedule.devices
+        ),
+        "workload.seq_len": 8192 * ranks,
+        "workload.phase": "train" if "train" in schedule.phases else schedule.phases[0],
+        "mesh.cp_size": ranks,
+        "mesh.schedule": str(path),
+    }
+    if schedule.comm_types[:1] == ("a2a+p2p",):
+        given["mesh.ulysses_size"] = 2
+    return load(flags={key: (value, "listed") for key, value in given.items()}).scenario
+
+
+def _sent(path: Path, ranks: int) -> list[str] | None:
+    """What a rank sends forward and backward, and holds besides, in units of its K and V."""
+    scenario = _example(path, ranks)
+    if scenario.workload.phase == "decode" or reasons(scenario)[:1]:
+        return None
+    made, unit = estimate(scenario), 2 * 8192 * 8 * (128 + 128)
+    back = made.ring.bytes_sent_backward if scenario.workload.phase == "train" else None
+    buffers = made.memory.rank.ring_buffer_bytes
+    sizes = (made.ring.bytes_sent_forward, back, buffers)
+    return ["-" if size is None else f"{size / unit:.2f} U" for size in sizes]
 
 
 def _engine_row(path: Path) -> list[str]:
@@ -206,9 +251,26 @@ def _sourced(title: str, fields: list[tuple[str, Any]], origins: dict[str, Origi
 
 
 def _schedule(path: Path) -> list[Table]:
-    values = read_document(path).values
-    rows = [[key, _text(value)] for key, value in leaves(values) if key not in ("name", "title")]
-    return [Table(f"{values['name']}: {values['title']}", ["field", "value"], rows)]
+    values, schedule = read_document(path).values, schedule_from(path)
+    about = {name: field.description or "" for name, field in Schedule.model_fields.items()}
+    plain = ("name", "title", "source", "left_out")
+    rows = [[key, _word(value), about[key]] for key, value in values.items() if key not in plain]
+    source = [[key, _text(value)] for key, value in leaves(values["source"])]
+    tables = [
+        Table(f"{schedule.name}: {schedule.title}", ["field", "value", "what"], rows),
+        Table("source", ["", ""], [*source, *(["left out", each] for each in schedule.left_out)]),
+    ]
+    sizes = [[f"{ranks}", *sent] for ranks in (2, 4, 8, 16) if (sent := _sent(path, ranks))]
+    if sizes:
+        title = "what a rank sends and holds; U is its K and V; 32 query and 8 KV heads"
+        tables.append(Table(title, ["ranks", "forward", "backward", "buffers"], sizes))
+    return tables
+
+
+def _word(value: Any) -> str:
+    """Say yes and no, and what a field without a value means."""
+    known = {True: "yes", False: "no", None: "as activations"}
+    return known[value] if isinstance(value, bool) or value is None else _text(value)
 
 
 def _engine(path: Path) -> list[Table]:

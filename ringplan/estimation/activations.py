@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringplan.costs import layout, memory, working
+from ringplan.costs import buffers, layout, memory, working
 from ringplan.estimation.leaves import plain
+from ringplan.estimation.shapes import shape
 from ringplan.specs.recipes import LOGITS
 
 if TYPE_CHECKING:
@@ -88,7 +89,15 @@ def activations(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     )
 
     def kept(i: int, layers: Number) -> Number:
-        return working.kept_activation_bytes(layers=layers, tokens=tokens, **of_layer(x.kinds[i]))
+        own = working.kept_activation_bytes(layers=layers, tokens=tokens, **of_layer(x.kinds[i]))
+        if not x.schedule.keeps_gathered or not x.kinds[i].attends or x.sizes["ring"] == 1:
+            return own
+        others = buffers.kept_gathered_bytes(
+            layers=layers,
+            cp_size=x.cp_size,
+            shard_bytes=shape(x, x.kinds[i]).hop_bytes,
+        )
+        return memory.total_bytes(parts=(own, others))
 
     if scenario.workload.recompute != "full":
         every = memory.total_bytes(parts=tuple(kept(i, stage.layers[i]) for i in kinds))

@@ -81,6 +81,9 @@ def state_bytes(x: Numbers, scenario: Scenario) -> Number:
 
 def rank_kv(x: Numbers, scenario: Scenario, stage: Stage) -> Number:
     """Bytes of K and V, or latents, on the fullest rank of a stage."""
+    if x.schedule.cache_replicated:
+        one = x.leaf.derived("cp_size", 1, f"{x.schedule.name}: every rank caches all tokens")
+        x = x._replace(tokens=x.tokens._replace(block=x.tokens.context), cp_size=one)
     policy = scenario.engine.window_cache
     full = policy == "full"
     zero = x.leaf.derived("tokens", 0, "none of these")

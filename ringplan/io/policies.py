@@ -15,6 +15,8 @@ from ringplan.specs.mesh import DEFAULT_PARTITION
 from ringplan.specs.schedule import Schedule
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ringplan.io.origins import Tree
     from ringplan.io.validation import Problems
     from ringplan.specs.mesh import Mesh
@@ -54,13 +56,14 @@ def rivals(mesh: Mesh, schedule: Schedule) -> tuple[Schedule, ...]:
     if max(mesh.cp_size, mesh.dcp_size) == 1:
         return ()
     others = (name for name in library.names("schedules") if name != schedule.name)
-    shipped = (_shipped(name) for name in others)
+    shipped = (schedule_from(library.find("schedules", name)) for name in others)
     return tuple(each for each in shipped if each.implementation)
 
 
 @cache
-def _shipped(name: str) -> Schedule:
-    return Schedule.model_validate(read_document(library.find("schedules", name)).values)
+def schedule_from(path: Path) -> Schedule:
+    """Read a shipped schedule."""
+    return Schedule.model_validate(read_document(path).values)
 
 
 def engine_of(

@@ -16,6 +16,7 @@ from ringplan.estimation.domains import cut
 from ringplan.feasibility import divisors, legal_cp, reasons
 from ringplan.findings import Finding
 from ringplan.memory_checks import rp110, rp114, rp205, rp212, rp214
+from ringplan.schedule_checks import rp218, rp219, rp220
 from ringplan.units import show
 
 if TYPE_CHECKING:
@@ -303,6 +304,9 @@ RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp211,
     rp213,
     rp214,
+    rp218,
+    rp219,
+    rp220,
 )
 #: Rules about memory alone, for a model of which nothing else is known.
 OF_MEMORY = (rp110, rp212, rp209, rp213, rp214)

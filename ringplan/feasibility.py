@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 #: What each rule looks at.
 CODES: Final = {
-    "RP101": "New tokens, or each document, divide over the ranks as partition and schedule ask.",
+    "RP101": "New tokens, or documents, divide evenly over the ranks.",
     "RP102": "Tensor parallelism divides the query heads.",
     "RP103": "Tensor parallelism divides the KV heads, or is a multiple of them.",
     "RP104": "Ulysses divides the query heads of a rank.",
-    "RP105": "Ulysses divides the KV heads of a rank, or is a multiple where they are replicated.",
+    "RP105": "Ulysses divides the KV heads of a rank, or replicates them.",
     "RP106": "Every pipeline stage has a layer.",
     "RP107": "Expert parallelism divides the experts.",
     "RP108": "The layers of the pipeline stages add up to the model's.",

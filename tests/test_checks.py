@@ -41,6 +41,17 @@ PARTIAL = {
         "model.head_dim": 128,
     },
 }
+SHARED: Given = {**LLAMA, "cp_size": 8}
+MEGATRON: Given = {**SHARED, "schedule": "megatron-p2p"}
+ZIGZAG: Given = {**SHARED, "schedule": "ring-flash-attention-zigzag"}
+
+
+def documents(lengths: dict[int, int]) -> Given:
+    """Pack documents: length to how many."""
+    tokens = sum(length * count for length, count in lengths.items())
+    return {"seq_len": tokens, "document_lengths": lengths}
+
+
 CASES: list[tuple[str, Given, Given]] = [
     (
         "RP101",
@@ -110,6 +121,79 @@ CASES: list[tuple[str, Given, Given]] = [
     ("RP111", {**LLAMA, "draft_layers": 1}, {**R1, "tp_size": 8, "draft_layers": 1}),
     ("RP112", {**LLAMA, "kv_dtype": "fp8_ds_mla"}, {**R1, "kv_dtype": "fp8_ds_mla"}),
     ("RP113", {**TRAIN, "tp_size": 8, "attention_dp_size": 8}, {**TRAIN, "tp_size": 8}),
+    ("RP101", {**SHARED, "schedule": "torch-flex", "seq_len": 100_000}, SHARED),
+    (
+        "RP101",
+        {**SHARED, "schedule": "te-jax-ring", "seq_len": 100_008},
+        {**SHARED, "schedule": "te-jax-ring", "seq_len": 100_000},
+    ),
+    ("RP101", {**ZIGZAG, **documents({1000: 100})}, {**ZIGZAG, **documents({1024: 100})}),
+    (
+        "RP101",
+        {**ZIGZAG, **documents({1000: 100})},
+        {**SHARED, "schedule": "ring-flash-attention-llama3", **documents({1000: 100})},
+    ),
+    (
+        "RP105",
+        {**SHARED, "schedule": "megatron-a2a", "cp_size": 16},
+        {**SHARED, "schedule": "hf-ulysses", "cp_size": 16},
+    ),
+    (
+        "RP104",
+        {**SHARED, "schedule": "hf-ulysses", "cp_size": 6, "seq_len": 60_000},
+        {**SHARED, "schedule": "deepspeed-ulysses", "cp_size": 6, "seq_len": 60_000},
+    ),
+    (
+        "RP115",
+        {**SHARED, "schedule": "megatron-p2p", "phase": "decode"},
+        {**SHARED, "schedule": "megatron-p2p"},
+    ),
+    (
+        "RP115",
+        {**SHARED, "schedule": "maxtext-ring"},
+        {**SHARED, "schedule": "maxtext-ring", "hardware": "tpu-v5p"},
+    ),
+    ("RP116", {**MEGATRON, "ulysses_size": 2}, MEGATRON),
+    ("RP116", {**SHARED, "schedule": "megatron-a2a-p2p"}, {**SHARED, "schedule": "megatron-a2a"}),
+    ("RP116", {**SHARED, "schedule": "hf-ulysses", "ulysses_size": 4}, SHARED),
+    ("RP117", {**MEGATRON, "partition": "striped"}, {**MEGATRON, "partition": "zigzag"}),
+    ("RP118", {**MEGATRON, "model": "gemma-2-27b"}, {**SHARED, "model": "gemma-2-27b"}),
+    (
+        "RP118",
+        {**SHARED, "model": "gpt-oss-120b", "schedule": "megatron-all-gather"},
+        {**SHARED, "model": "gpt-oss-120b", "schedule": "megatron-a2a"},
+    ),
+    ("RP118", {**ZIGZAG, "causal": False}, {**MEGATRON, "causal": False}),
+    (
+        "RP119",
+        {**SHARED, "schedule": "ring-flash-attention-llama3", "batch_size": 2},
+        {**SHARED, "schedule": "ring-flash-attention-llama3"},
+    ),
+    (
+        "RP119",
+        {**SHARED, "schedule": "torch-sdpa-all-gather", **documents({4096: 8})},
+        {**ZIGZAG, **documents({4096: 8})},
+    ),
+    (
+        "RP119",
+        {**SHARED, "schedule": "sglang-prefill-cp", "pp_size": 2},
+        {**SHARED, "schedule": "vllm-pcp", "pp_size": 2},
+    ),
+    (
+        "RP218",
+        {**SHARED, "schedule": "deepspeed-ulysses", "cp_size": 6, "seq_len": 60_000},
+        {**SHARED, "schedule": "deepspeed-ulysses"},
+    ),
+    (
+        "RP219",
+        {**R1, "tp_size": 8, "cp_size": 8},
+        {**R1, "tp_size": 8, "cp_size": 8, "schedule": "vllm-pcp"},
+    ),
+    (
+        "RP220",
+        {**SHARED, **documents({512: 256})},
+        {**SHARED, **documents({131072: 1})},
+    ),
     ("RP212", PARTIAL, LLAMA),
     (
         "RP114",

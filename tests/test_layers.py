@@ -28,8 +28,10 @@ LAYERS: dict[str, set[str]] = {
     "validation": {"reference", "costs", "estimation", "feasibility", "specs", "errors"},
     "remedies": {"estimation", "feasibility", "specs"},
     "memory_checks": {"findings", "remedies", "estimation", "specs", "units"},
+    "schedule_checks": {"feasibility", "findings", "estimation", "specs", "units"},
     "checks": {
-        "findings", "memory_checks", "estimation", "feasibility", "specs", "costs", "units",
+        "findings", "memory_checks", "schedule_checks", "estimation", "feasibility", "specs",
+        "costs", "units",
     },
     "assess": {"feasibility", "findings", "checks", "estimation", "specs", "units"},
     "render": {

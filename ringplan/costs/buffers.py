@@ -198,7 +198,7 @@ def slice_bytes(*, shard_bytes: Number, slices: Number) -> Number:
 @formula(
     equation="L (P - 1) U",
     unit="B",
-    scope="rank, stage",
+    scope="rank",
     source="PyTorch's flex_cp_allgather @v2.14.1: autograd keeps what it gathered; the rank's own"
     " K and V are kept anyway",
 )

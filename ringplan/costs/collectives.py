@@ -25,7 +25,7 @@ def all_gather_bytes(*, cp_size: Number, shard_bytes: Number) -> Number:
 @formula(
     equation="sent x share; 3/4 zigzag, 1/2 contiguous under a causal mask, else 1",
     unit="B",
-    scope="rank, layer, mean over ranks",
+    scope="rank, layer",
     source="counted: of 2 P (P - 1) chunks of a zigzag, queries see 3/2 P (P - 1); of P (P - 1)"
     " contiguous blocks half",
 )

@@ -74,7 +74,7 @@ def stationary_bytes(
 
 
 @formula(
-    equation="(N - 1) B t h z e, none where every rank has the queries",
+    equation="(D_kv - 1) B t h z e, none where every rank has the queries",
     unit="B",
     scope="rank, layer, step",
     source="counted; vLLM and SGLang gather the queries of the ranks that share a KV head",
@@ -100,7 +100,7 @@ def dcp_query_bytes(
 
 
 @formula(
-    equation="(N - 1) B t h' k s, h' = h, or N h where all ranks get the statistics of all",
+    equation="(D_kv - 1) B t h' k s, h' = h, or D_kv h where all ranks get the statistics of all",
     unit="B",
     scope="rank, layer, step",
     source="counted; vLLM gathers a log-sum-exp of every head, Helix sends maximum and sum along",
@@ -127,7 +127,7 @@ def dcp_statistic_bytes(
 
 
 @formula(
-    equation="r (N - 1) B t h d_v e_p, r = 2 for an all-reduce",
+    equation="r (D_kv - 1) B t h d_v e_p, r = 2 for an all-reduce",
     unit="B",
     scope="rank, layer, step",
     source="counted; an all-reduce is a reduce-scatter and an all-gather",
@@ -156,7 +156,10 @@ def dcp_partial_bytes(
 
 
 @formula(
-    equation="N h", unit="1", scope="rank, layer", source="heads of all ranks that share a KV head"
+    equation="D_kv h",
+    unit="1",
+    scope="rank, layer",
+    source="heads of all ranks that share a KV head",
 )
 def dcp_heads(*, dcp_size: Number, num_heads: Number) -> Number:
     """
@@ -180,7 +183,7 @@ def dcp_bytes(*, queries: Number, statistics: Number, partials: Number) -> Numbe
 
 
 @formula(
-    equation="x eta W_mem / (z e (1 - 1/N))",
+    equation="x eta W_mem / (z e (1 - 1/D_kv))",
     unit="token",
     scope="rank",
     source="the exchange is paid where it takes as long as reading the cache that it saves",
@@ -196,10 +199,10 @@ def dcp_break_even_tokens(
     """
     Cached tokens, of all sequences of the batch, from which sharing them saves time.
 
-    >>> round(dcp_break_even_tokens(
+    >>> dcp_break_even_tokens(
     ...     exchange_time=55e-6, bandwidth=4800e9, efficiency=1, row_bytes=1152, dcp_size=8
-    ... ))
-    261905
+    ... )
+    261904.76
     """
     saved = row_bytes * (1 - 1 / dcp_size)
     return exchange_time * bandwidth * efficiency / saved

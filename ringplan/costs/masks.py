@@ -66,7 +66,7 @@ def zigzag_pairs(*, query_tokens: Number, block_tokens: Number) -> Number:
     return query_tokens * (block_tokens - query_tokens) + query_tokens * (query_tokens // 2)
 
 
-@formula(equation="max(l)", unit="token", scope="batch row", source="definition")
+@formula(equation="max(l)", unit="token", scope="sequence", source="definition")
 def longest_document(*, lengths: Sequence[Number]) -> Number:
     """
     Length of the longest packed document: no token sees further back.
@@ -80,7 +80,7 @@ def longest_document(*, lengths: Sequence[Number]) -> Number:
     return longest
 
 
-@formula(equation="min(w, max(l))", unit="token", scope="batch row", source="definition")
+@formula(equation="min(w, max(l))", unit="token", scope="sequence", source="definition")
 def shorter_reach(*, window: Number, longest: Number) -> Number:
     """
     Tokens that a sliding-window layer sees of a packed document.
@@ -94,7 +94,7 @@ def shorter_reach(*, window: Number, longest: Number) -> Number:
 @formula(
     equation="sum of c n_i (n_i + 1) / 2, n_i = l / R",
     unit="pair",
-    scope="rank, batch row, layer, step",
+    scope="rank, sequence, layer, step",
     source=COUNTED,
 )
 def document_first_pairs(
@@ -113,7 +113,7 @@ def document_first_pairs(
 @formula(
     equation="sum of c n_i^2 / 2, n_i = l / R",
     unit="pair",
-    scope="rank, batch row, layer, step",
+    scope="rank, sequence, layer, step",
     source=COUNTED,
 )
 def document_later_pairs(
@@ -132,7 +132,7 @@ def document_later_pairs(
 @formula(
     equation="m sum of c l^2 / (sum of c l)^2",
     unit="1",
-    scope="batch row, layer, step",
+    scope="sequence, layer, step",
     source="counted: tokens of a document see only its own; what hides a transfer is the length"
     " sum l^2 / sum l",
 )

@@ -145,7 +145,6 @@ parts | - | B | parts of a bill
 weights_bytes | - | B | bytes of the weights
 activation_bytes | - | B | bytes of activations
 logits_bytes | - | B | bytes of the logits
-query_gradient_bytes | - | B | bytes of dQ and its statistics
 arrived_bytes | - | B | bytes of tensors that came in an exchange of heads
 leaving_bytes | - | B | bytes of tensors that will leave in one
 ring_buffer_bytes | - | B | bytes of the buffers of the ring or the exchange
@@ -190,11 +189,11 @@ communicators | - | B | bytes of communicators' buffers
 graphs | - | B | bytes of captured graphs
 layer_weights_bytes | weights | B | bytes of a whole layer's weights
 layer_gradient_bytes | gradient | B | bytes of a whole layer's gradient
-copies | copies | 1 | layers that are whole at once
+copies | copies | 1 | copies that are whole at once
 num_micro_batches | m | 1 | passes of a training step
 stage | stage | 1 | pipeline stage, from 0
 kept | kept | B | bytes that one micro-batch keeps
-state_bytes | - | B | bytes of states
+state_bytes | state | B | bytes of states, or of sums over the steps of a pass
 score_bytes | - | B | bytes of stored scores
 outside_bytes | outside | B | bytes that no limit counts
 rest_bytes | rest | B | bytes of everything but weights, cache and runtime
@@ -206,6 +205,43 @@ cache_bytes | kv | B | bytes of caches
 headroom_here | - | B | bytes left at the answer
 headroom_beyond | - | B | bytes left one legal step beyond the answer
 headroom_below | - | B | bytes left at one rank less
+lengths | l | token | lengths of packed documents
+counts | c | 1 | documents of each length
+longest | max(l) | token | length of the longest document
+sent | sent | B | bytes of an exchange that brings everything
+gather_time | t | s | time of an all-gather
+slices | k | 1 | gathers of some heads each
+key_bytes | e_k | B | bytes of an element of K on the wire
+value_bytes | e_v | B | bytes of an element of V on the wire
+kv_sent | sent_kv | B | bytes of keys and values that are sent
+gradients_sent | sent_dkv | B | bytes of their gradients that are sent
+inner_ring_size | v | rank | neighbours of a window of a double ring
+first_gradient_bytes | U_first | B | bytes of gradients of a hop in the first window
+recomputed | recomputed | * | of the forward pass that is run again
+kv_time | x_kv | s | time of a hop of keys and values
+gradient_time | x_dkv | s | time of a hop of their gradients
+inner_transfer | x_in | s | time of a hop inside a window
+outer_transfer | x_out | s | time of a hop between windows
+first_transfer | x_0 | s | time of what travels beside step 0
+last_transfer | x_last | s | time of what travels beside the last step
+home_time | home | s | time of hops after the last step
+bytes_per_element | m | B | bytes of memory traffic an element
+merge_time | merge | s | time of a merge into the sums
+rate | F | FLOP/s | achieved rate
+statistics | k | 1 | softmax statistics of a head, or their bytes
+rounds | r | 1 | times that partial outputs are moved
+queries | - | B | bytes of queries
+partials | - | B | bytes of partial outputs
+exchange_time | x | s | time of the exchanges of a decode step
+read_time | read | s | time to read the cache
+heads_per_gather | k | 1 | key/value heads of one gather
+messages | m | 1 | tensors that are gathered one after another
+block_bytes | U | B | bytes of a block, or of an element of a step's output
+rank | r | rank | rank in the ring, from 0
+later_share | - | 1 | share of the queries that see a later rank's block
+slots | k | 1 | outputs of all queries that are kept
+gradient_buffers | k_d | 1 | blocks of dK and dV held
+blocks | k | 1 | blocks held
 old | - | B | bytes of the buffers left out
 new | - | B | bytes of the buffers put in
 """)

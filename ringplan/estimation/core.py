@@ -65,6 +65,8 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
     layers = [layer(x, kind, dev) for kind in x.kinds if kind.attends]
     widest = widest_layer(x, layers)
     bill = fullest_rank(x, scenario)
+    if plain(x.dcp_size) == 1:
+        missing["decode.dcp"] = "mesh.dcp_size is 1: no ranks share the tokens of a KV head"
     return Estimate(
         memory=job_memory(x, scenario, bill, missing),
         ring=ring_block(x, dev, layers, missing),

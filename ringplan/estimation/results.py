@@ -229,11 +229,16 @@ class Alternative(NamedTuple):
     bytes_sent_backward: Annotated[Number, metric(collectives.hybrid_bytes)]
     memory_bytes: Annotated[Number, metric(memory.swapped_bytes, memory.rank_total)]
     fits: Annotated[Number, metric(fit.fits)]
-    time_forward: Annotated[Number, metric(ring.pass_time)]
+    time_forward: Annotated[Number, metric(ring.pass_time, decode.decode_time)]
     time_backward: Annotated[Number, metric(ring.pass_time, about="In training.")]
     exposed_time: Annotated[
         Number,
-        metric(ring.total_exposure, collectives.collective_time, about="Of the forward pass."),
+        metric(
+            ring.total_exposure,
+            collectives.collective_time,
+            decode.rotate_time,
+            about="Of the forward pass.",
+        ),
     ]
     time: Annotated[
         Number,

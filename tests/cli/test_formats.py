@@ -106,11 +106,11 @@ def schema(what: str) -> Draft202012Validator:
 
 def label(row: dict[str, Any]) -> str:
     """Name of a row, as dotted metrics write it in brackets."""
-    if row.get("comm_type") == "a2a+p2p":
-        return f"a2a+p2p:{row['ulysses_size']}"
+    if "label" in row:
+        return str(row["label"])
     if "stage" in row:
         return str(row["stage"])
-    return str(row.get("axis") or row.get("comm_type") or row["steps"])
+    return str(row.get("axis") or row["steps"])
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

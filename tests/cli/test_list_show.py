@@ -37,7 +37,7 @@ def test_list_names_everything_on_the_shelf(ringplan: Callable[..., Ran], shelf:
         ("models", r"llama-3\.1-70b +70\.6 B +80 +328 kB +131,072"),
         ("models", r"deepseek-r1 +671\.0 B +61 +70\.3 kB +163,840"),
         ("hardware", r"h100-sxm-80gb +\S+ G?B +989 TFLOP/s +450 GB/s +50.0 GB/s +8"),
-        ("schedules", r"ideal +The ring"),
+        ("schedules", r"megatron-p2p +prefill\+train +p2p +7.00 U +14.00 U"),
         ("engines", r"vllm +total +\d+ % +16 +8,192 +capped"),
         ("engines", r"none +total +- +1 +- +capped"),
         ("checks", r"RP110 +The fullest rank does not fit"),
@@ -94,8 +94,10 @@ def test_show_a_schedule(ringplan: Callable[..., Ran], name: str) -> None:
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"{name}: ")
-    assert re.search(r"overlaps +(True|False)", ran.out)
-    assert "source.title" in ran.out
+    assert re.search(r"(?m)^phases +\w+", ran.out)
+    assert re.search(r"(?m)^title +\S+", ran.out)
+    if library.find("schedules", name).read_text(encoding="utf-8").count("comm_types: "):
+        assert re.search(r"(?m)^8 +[\d.]+ U +([\d.]+ U|-) +[\d.]+ U", ran.out)
 
 
 @pytest.mark.parametrize("name", library.names("engines"))

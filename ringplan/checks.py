@@ -196,7 +196,9 @@ def rp207(scenario: Scenario, estimate: Estimate) -> Finding | None:
     ring = estimate.ring
     if ring.verdict in ("stalled", "marginal") or scenario.workload.phase == "decode":
         return None
-    share = ring.exposed_time / ring.time_forward if ring.time_forward else 0
+    here = next((row for row in estimate.alternatives if _asked(scenario, row)), None)
+    whole = ring.time_forward if here is None or here.time is None else here.time
+    share = ring.exposed_time / whole if whole else 0
     better = _better(scenario, estimate)
     if better is None and share <= NOTABLE:
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringplan.costs import collectives, fit, memory, ring
-from ringplan.estimation.attention import run, ulysses_exchange
+from ringplan.costs import collectives, fit, memory
+from ringplan.estimation.attention import of_step, run, ulysses_exchange
 from ringplan.estimation.decode_ways import decode_ways, mark_best
 from ringplan.estimation.exchange import buffer_bytes
 from ringplan.estimation.leaves import plain
@@ -132,13 +132,12 @@ def _times(x: Numbers, kind: Kind, device: Device, s: Shape) -> _Times:
     if x.phase != "train":
         return _Times(forward.time, None, forward.exposed_time, forward.time)
     backward = run(x, kind, device, s, backward=True)
-    again = x.leaf.derived("recomputed", 0, "activations are kept")
-    whole = ring.layer_time(
-        forward=forward.time,
-        recomputed=forward.time if x.recomputes else again,
-        backward=backward.time,
+    return _Times(
+        time_forward=forward.time,
+        time_backward=backward.time,
+        exposed_time=of_step(x, forward.exposed_time, backward.exposed_time),
+        time=of_step(x, forward.time, backward.time),
     )
-    return _Times(forward.time, backward.time, forward.exposed_time, whole)
 
 
 def _label(schedule: Schedule, comm_type: CommType, ulysses: int) -> str:

@@ -107,6 +107,14 @@ def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = Fa
     )
 
 
+def of_step(x: Numbers, forward: Number, backward: Number) -> Number:
+    """Seconds of a layer in a training step: forward, again under full recompute, backward."""
+    again = x.leaf.derived("recomputed", 0, "activations are kept")
+    return ring.layer_time(
+        forward=forward, recomputed=forward if x.recomputes else again, backward=backward
+    )
+
+
 def _merge(x: Numbers, s: Shape, device: Device, *, backward: bool) -> Number | None:
     """Time of merging a step into the sums; None where the kernel does it."""
     if not x.schedule.merge_bytes_per_element or not in_ring(x):

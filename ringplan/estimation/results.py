@@ -179,7 +179,10 @@ class Ring(NamedTuple):
     max_cp_size: Annotated[Number, metric(hiding.max_cp_size)] = None
     time_forward: Annotated[Number, metric(ring.pass_time)] = None
     time_backward: Annotated[Number, metric(ring.pass_time)] = None
-    exposed_time: Annotated[Number, metric(ring.total_exposure)] = None
+    exposed_time: Annotated[
+        Number,
+        metric(ring.total_exposure, ring.layer_time, about="In training of the whole step."),
+    ] = None
     link: Annotated[str | None, plain("scale_up or scale_out: the link that paces the ring.")] = (
         None
     )
@@ -237,7 +240,8 @@ class Alternative(NamedTuple):
             ring.total_exposure,
             collectives.collective_time,
             decode.rotate_time,
-            about="Of the forward pass.",
+            ring.layer_time,
+            about="Of all passes.",
         ),
     ]
     time: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import ring
-from ringplan.estimation.attention import margin, verdict
+from ringplan.estimation.attention import margin, of_step, verdict
 from ringplan.estimation.blocks import smallest_blocks
 from ringplan.estimation.communication import attention_layers, passes_of
 from ringplan.estimation.leaves import plain
@@ -83,7 +83,12 @@ def _backward(x: Numbers, widest: Layer, missing: dict[str, str]) -> dict[str, A
     whole = ring.step_bytes(
         forward=forward.bytes_sent, recomputed=again, backward=backward.bytes_sent
     )
-    return {**fields, "bytes_sent_recompute": again, "bytes_sent_step": whole}
+    return {
+        **fields,
+        "bytes_sent_recompute": again,
+        "bytes_sent_step": whole,
+        "exposed_time": of_step(x, forward.exposed_time, backward.exposed_time),
+    }
 
 
 _WAY_BACK = ("hops_backward", "bytes_sent_backward", "step_flops_backward", "time_backward")

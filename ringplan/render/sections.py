@@ -17,6 +17,7 @@ from ringplan.units import show
 
 if TYPE_CHECKING:
     from ringplan.assess import Assessment
+    from ringplan.estimation.results import Alternative
 
 
 class Section(NamedTuple):
@@ -224,9 +225,25 @@ def _implementations(assessment: Assessment) -> Section:
     notes = [f"{hidden} slower ones"] if hidden else []
     notes += [f"{unable} that cannot run here"] if unable else []
     note = f"{' and '.join(notes)}: --format json says which and why" if notes else ""
+    note = "; ".join(part for part in (_why(able), note) if part)
     columns = ["implementation", "sent", "memory", _LAYER[assessment.scenario.workload.phase]]
     title = "What implementations would take, per rank and layer"
     return Section(title, [*columns, "exposed", ""], made, note)
+
+
+def _why(able: list[Alternative]) -> str:
+    """Say by what the fastest implementation wins; nothing where it is alone, or one of equals."""
+    best = next((row for row in able if row.best), None)
+    others = [row for row in able if best is not None and row.time > 1.001 * best.time]
+    if best is None or not others:
+        return ""
+    second = others[0]
+    exposed = second.exposed_time - best.exposed_time
+    saved = second.time - best.time
+    by, seconds = "computes and merges", saved - exposed
+    if exposed > saved / 2:
+        by, seconds = "exposes", exposed
+    return f"{best.label} {by} {show(seconds, 's')} less than {second.label}"
 
 
 _LAYER = {"prefill": "layer", "train": "step", "decode": "layer"}

@@ -18,6 +18,8 @@ from ringplan.catalogue import listing
 from ringplan.cli.app import COMMANDS
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
+from ringplan.io.library import find
+from ringplan.io.policies import schedule_from
 from tests.cases.numbers import UNITS, back_solved, collected
 from tests.cases.score import scores
 
@@ -101,6 +103,31 @@ def help_of(command: str) -> str:
     return subprocess.run(  # noqa: S603 - our own program
         words, env=environment, capture_output=True, text=True, check=True
     ).stdout.rstrip()
+
+
+def schedules() -> str:
+    """Every schedule: what it moves, whose it is, what is left out."""
+    made = listing("schedules")
+    lines = [
+        f"{HEAD}\n# Schedules\n",
+        "A schedule is one implementation's dataflow as data, a file in `ringplan/data/schedules`.",
+        "Every total is computed from its fields, and equals what NumPy ranks really pass round.",
+        "`--schedule NAME` plans with one; `ringplan show NAME` prints its fields and their meaning.",
+        "An estimate compares all that run on the same mesh.\n",
+        f"{made.note}.\n",
+        row(*made.columns),
+        "|" + "---|" * len(made.columns),
+        *(row(*cells) for cells in made.rows),
+    ]
+    for name, *_ in made.rows:
+        schedule = schedule_from(find("schedules", name))
+        source = schedule.source
+        whose = source.title if source.url is None else f"[{source.title}]({source.url})"
+        lines += [f"\n## {name}\n", f"{schedule.title}.", f"Source: {whose}."]
+        lines += [f"Note: {source.note}."] if source.note else []
+        if schedule.left_out:
+            lines += ["\nLeft out:\n", *(f"- {each}" for each in schedule.left_out)]
+    return "\n".join(lines) + "\n"
 
 
 def cases() -> str:
@@ -220,6 +247,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "checks.md": checks,
     "cli.md": cli,
     "cases.md": cases,
+    "schedules.md": schedules,
 }
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def schedules() -> str:
         f"{HEAD}\n# Schedules\n",
         "A schedule is one implementation's dataflow as data, a file in `ringplan/data/schedules`.",
         "Every total is computed from its fields, and equals what NumPy ranks really pass round.",
-        "`--schedule NAME` plans with one; `ringplan show NAME` prints its fields and their meaning.",
+        "`--schedule NAME` plans with one; `ringplan show NAME` says what its fields mean.",
         "An estimate compares all that run on the same mesh.\n",
         f"{made.note}.\n",
         row(*made.columns),

@@ -80,7 +80,7 @@ def checks() -> str:
         "RP2xx: it works, and this is what it costs or what would be better.\n",
         row("code", "what"),
         "|---|---|",
-        *(row(*cells) for cells in listing("checks").rows),
+        *(row(*cells) for cells in listing("checks")[0].rows),
     ]
     return "\n".join(lines) + "\n"
 

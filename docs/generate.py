@@ -14,10 +14,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import ringplan.estimation.core  # noqa: F401 - registers every formula
-from ringplan.catalogue import listing
 from ringplan.cli.app import COMMANDS
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
+from ringplan.listings import listing
 from tests.cases.numbers import UNITS, back_solved, collected
 from tests.cases.score import scores
 

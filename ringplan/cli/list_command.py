@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ringplan import catalogue
+from ringplan import listings
 from ringplan.cli.terminal import Terminal
 from ringplan.render.sections import Section
 from ringplan.render.terminal import table
@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """List the models, hardware, schedules, engines or checks that ringplan knows."""
     console = Terminal()
-    found = catalogue.listing(shelf.value, sort=sort, contains=contains)
+    found = listings.listing(shelf.value, sort=sort, contains=contains)
     for place, part in enumerate(found):
         if place:
             console.print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -621,3 +622,9 @@ def test_communication_leaves_most_of_the_device(name: str) -> None:
     assert profile(name).efficiency.beside_communication == 1 or (
         0.9 < profile(name).efficiency.beside_communication < 0.97
     )
+
+
+def test_readme_names_every_profile() -> None:
+    told = set(re.findall(r"`([\w.-]+)`", (SHELF / "README.md").read_text(encoding="utf-8")))
+
+    assert set(DEVICES) | set(NODES) <= told

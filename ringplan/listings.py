@@ -36,7 +36,8 @@ def listing(shelf: str, *, sort: str | None = None, contains: str = "") -> list[
     sort
         ``name``, or a number of the shelf, largest first; in the order of the shelf if None.
     contains
-        Words that a row must hold in its name, title or cells; upper case does not matter.
+        Words that a row must hold in its cells or title, or in that of a node's device; upper
+        case does not matter.
 
     Raises
     ------
@@ -138,15 +139,17 @@ def _node_row(path: Path) -> Row:
     given = read_profile(path).values
     numbers, network = _rates(given), given["scale_out"]
     rate, devices = numbers["scale-out"], network["devices_per_node"]
+    base = str(read_document(path).values["base"])
+    below = read_document(library.find("hardware", base)).values["title"]
     cells = [
         str(given["name"]),
-        str(read_document(path).values["base"]),
+        base,
         str(devices),
         str(network.get("cards_per_node", "-")),
         _shown(rate, "B/s"),
         _shown(None if rate is None else rate * devices, "B/s"),
     ]
-    return Row(cells, numbers, str(given["title"]))
+    return Row(cells, numbers, f"{given['title']} {below}")
 
 
 #: Numbers of a device, in the order of their columns.

@@ -86,7 +86,11 @@ def test_what_lacks_a_number_stands_last(ringplan: Callable[..., Ran]) -> None:
     ("shelf", "words", "expected"),
     [
         ("hardware", "gaudi", {"gaudi2", "gaudi3"}),
-        ("hardware", "AMD instinct", {"mi250x", "mi300x", "mi325x", "mi355x"}),
+        (
+            "hardware",
+            "AMD instinct",
+            {"mi250x", "mi300x", "mi325x", "mi355x", "azure-nd-mi300x-v5"},
+        ),
         ("hardware", "google cloud", {"gcp-a3-high", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4"}),
         ("hardware", "h20-", {"h20-96gb"}),
         ("models", "llama-3.1", {"llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b"}),

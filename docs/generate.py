@@ -14,12 +14,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import ringplan.estimation.core  # noqa: F401 - registers every formula
-from ringplan.catalogue import listing
 from ringplan.cli.app import COMMANDS
 from ringplan.costs.formula import REGISTRY, Formula
 from ringplan.costs.symbols import SYMBOLS
 from ringplan.io.library import find
 from ringplan.io.policies import schedule_from
+from ringplan.listings import listing
 from tests.cases.numbers import UNITS, back_solved, collected
 from tests.cases.score import scores
 
@@ -82,7 +82,7 @@ def checks() -> str:
         "RP2xx: it works, and this is what it costs or what would be better.\n",
         row("code", "what"),
         "|---|---|",
-        *(row(*cells) for cells in listing("checks").rows),
+        *(row(*cells) for cells in listing("checks")[0].rows),
     ]
     return "\n".join(lines) + "\n"
 
@@ -107,7 +107,7 @@ def help_of(command: str) -> str:
 
 def schedules() -> str:
     """Every schedule: what it moves, whose it is, what is left out."""
-    made = listing("schedules")
+    (made,) = listing("schedules")
     lines = [
         f"{HEAD}\n# Schedules\n",
         "A schedule is one implementation's dataflow as data, a file in `ringplan/data/schedules`.",

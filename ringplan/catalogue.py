@@ -1,4 +1,4 @@
-"""What ringplan knows by name, as tables: models, hardware, engines, checks, formulas, ..."""
+"""What a name means, as tables: of a model, hardware, an engine, a check, a formula, ..."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from ringplan.io.origins import Tree, leaves
 from ringplan.io.policies import schedule_from
 from ringplan.io.profiles import read_profile, read_profiled
 from ringplan.io.scenarios import load, read_model
-from ringplan.specs.engine import Engine
 from ringplan.specs.schedule import Schedule
-from ringplan.units import parse, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,75 +34,15 @@ class Table(NamedTuple):
     note: str = ""
 
 
-def listing(shelf: str) -> Table:
-    """List a shelf: models, hardware, schedules, engines or checks."""
-    if shelf == "checks":
-        return Table("checks", ["code", "what"], [[code, what] for code, what in _checks().items()])
-    rows = [_ROWS[shelf](library.find(shelf, name)) for name in library.names(shelf)]
-    return Table(shelf, _COLUMNS[shelf], rows, _NOTES.get(shelf, ""))
-
-
-_COLUMNS = {
-    "models": ["name", "parameters", "layers", "K/V a token", "context"],
-    "hardware": ["name", "memory", "bf16 peak", "pair", "scale-out", "domain"],
-    "schedules": ["name", "runs", "way", "forward", "backward"],
-    "engines": ["name", "budget", "share", "page", "chunk", "windows"],
-}
-
-
-_NOTES = {
-    "schedules": "U is the K and V of one rank and layer; sent by each of 8 ranks, for 32 query and"
-    " 8 KV heads"
-}
-
-
-def _model_row(path: Path) -> list[str]:
-    scenario = _usual(path)
-    memory, model = estimate(scenario).memory, scenario.model
-    context, parameters = model.max_position_embeddings, memory.num_parameters
-    return [
-        model.name,
-        "-" if parameters is None else f"{parameters / 1e9:,.1f} B",
-        str(model.num_hidden_layers),
-        show(memory.kv_bytes_per_token, "B"),
-        f"{context:,}" if context else "-",
-    ]
-
-
-def _usual(path: Path) -> Scenario:
+def usual(path: Path) -> Scenario:
     """A scenario whose caches tell what a model keeps: one long sequence in bf16 on any device."""
     given = {
         "model": str(path),
-        "hardware": library.names("hardware")[0],
+        "hardware": "h100-sxm-80gb",
         "workload.seq_len": 2**20,
         "workload.kv_dtype": "bf16",
     }
     return load(flags={key: (value, "listed") for key, value in given.items()}).scenario
-
-
-def _hardware_row(path: Path) -> list[str]:
-    given = read_document(path).values
-
-    def value(block: str, key: str, unit: str) -> str:
-        text = given.get(block, {}).get(key)
-        return "-" if text is None else show(parse(text, unit), unit)
-
-    return [
-        str(given["name"]),
-        value("memory", "capacity", "B"),
-        value("peak", "bf16", "FLOP/s"),
-        value("scale_up", "pair_bandwidth_per_direction", "B/s"),
-        value("scale_out", "bandwidth_per_direction", "B/s"),
-        str(given["scale_up"]["domain_size"]),
-    ]
-
-
-def _schedule_row(path: Path) -> list[str]:
-    schedule = _example(path, 8).schedule
-    sent = _sent(path, 8) or ["-", "-"]
-    ways = schedule.comm_types if schedule.implementation else ("any",)
-    runs = "any" if len(schedule.phases) == 3 else "+".join(schedule.phases)
-    return [schedule.name, runs, ways[0] if ways else "dcp", *sent[:2]]
 
 
 def _example(path: Path, ranks: int) -> Scenario:
@@ -112,12 +50,7 @@ def _example(path: Path, ranks: int) -> Scenario:
     schedule = schedule_from(path)
     given: dict[str, Any] = {
         "model": "llama-3.1-8b",
-        "hardware": next(
-            name
-            for name in library.names("hardware")
-            if read_document(library.find("hardware", name)).values.get("device_type")
-            in schedule.devices
-        ),
+        "hardware": next(_DEVICES[kind] for kind in schedule.devices if kind in _DEVICES),
         "workload.seq_len": 8192 * ranks,
         "workload.phase": "train" if "train" in schedule.phases else schedule.phases[0],
         "mesh.cp_size": ranks,
@@ -128,7 +61,11 @@ def _example(path: Path, ranks: int) -> Scenario:
     return load(flags={key: (value, "listed") for key, value in given.items()}).scenario
 
 
-def _sent(path: Path, ranks: int) -> list[str] | None:
+#: A device of each kind with a network; what is sent does not depend on it.
+_DEVICES = {"gpu": "h100-sxm-80gb", "tpu": "tpu-v5p"}
+
+
+def sent(path: Path, ranks: int) -> list[str] | None:
     """What a rank sends forward and backward, and holds besides, in units of its K and V."""
     scenario = _example(path, ranks)
     if scenario.workload.phase == "decode" or reasons(scenario)[:1]:
@@ -140,36 +77,15 @@ def _sent(path: Path, ranks: int) -> list[str] | None:
     return ["-" if size is None else f"{size / unit:.2f} U" for size in sizes]
 
 
-def _engine_row(path: Path) -> list[str]:
-    engine = Engine.model_validate(_engine_of(path).values)
-    return [
-        engine.name,
-        engine.budget,
-        "-" if engine.utilization is None else f"{100 * engine.utilization:g} %",
-        f"{engine.page_tokens:,}",
-        f"{engine.chunk_tokens:,}" if engine.chunk_tokens else "-",
-        f"{engine.window_share:g} of full"
-        if engine.window_cache == "share"
-        else engine.window_cache,
-    ]
-
-
-def _engine_of(path: Path) -> Tree:
+def engine_of(path: Path) -> Tree:
     """Read an engine's policy; the origin of each field names its source."""
     policy = read_profiled(read_document(path))
     policy.values.pop("sources", None)
     return policy
 
 
-_ROWS = {
-    "models": _model_row,
-    "hardware": _hardware_row,
-    "schedules": _schedule_row,
-    "engines": _engine_row,
-}
-
-
-def _checks() -> dict[str, str]:
+def checks() -> dict[str, str]:
+    """Give every check by its code."""
     rules = {rule.__name__.upper(): (rule.__doc__ or "").strip() for rule in RULES}
     return {**CODES, **rules}
 
@@ -186,12 +102,12 @@ def entry(name: str) -> list[Table]:
     for shelf, describe in _DESCRIPTIONS.items():
         if name in library.names(shelf):
             return describe(library.find(shelf, name))
-    checks = _checks()
-    if name.upper() in checks:
-        return [Table(f"{name.upper()}: {checks[name.upper()]}", [], [])]
+    known_checks = checks()
+    if name.upper() in known_checks:
+        return [Table(f"{name.upper()}: {known_checks[name.upper()]}", [], [])]
     if name in REGISTRY:
         return _formula(name)
-    known = [*(n for s in _COLUMNS for n in library.names(s)), *checks, *REGISTRY]
+    known = [*(n for s in _DESCRIPTIONS for n in library.names(s)), *known_checks, *REGISTRY]
     raise SpecError(f"nothing is called '{name}'", hint=nearest(name, known, noun="names"))
 
 
@@ -199,7 +115,7 @@ def _model(path: Path) -> list[Table]:
     name, config = read_model(path)
     title = str(read_document(path).values.get("title", name))
     return [
-        Table(title, ["counted", "value"], _counted(_usual(path))),
+        Table(title, ["counted", "value"], _counted(usual(path))),
         *_sourced("config", leaves(config.values), config.origins),
     ]
 
@@ -232,7 +148,26 @@ def _hardware(path: Path) -> list[Table]:
         for key, value in leaves(profile.values)
         if key.partition(".")[0] not in ("sources", "name", "title")
     ]
-    return _sourced(str(profile.values.get("title", path.stem)), fields, profile.origins)
+    title = str(profile.values.get("title", path.stem))
+    shown, sources = _sourced(title, fields, profile.origins)
+    base = read_document(path).values.get("base")
+    if base is not None:
+        shown.rows.insert(0, ["base", str(base), ""])
+    notes = _notes(path)
+    for row in sources.rows:
+        row[1] += notes.get(row[1], "")
+    return [shown, sources]
+
+
+def _notes(path: Path) -> dict[str, str]:
+    """Give the note of each source of a profile and of those it builds on."""
+    values = read_document(path).values
+    base = values.get("base")
+    notes = _notes(library.find("hardware", str(base), beside=path.parent)) if base else {}
+    for source in values.get("sources", {}).values():
+        if source.get("note"):
+            notes[f"{source['kind']}, {source['title']}"] = f" ({source['note']})"
+    return notes
 
 
 def _sourced(title: str, fields: list[tuple[str, Any]], origins: dict[str, Origin]) -> list[Table]:
@@ -260,10 +195,10 @@ def _schedule(path: Path) -> list[Table]:
         Table(f"{schedule.name}: {schedule.title}", ["field", "value", "what"], rows),
         Table("source", ["", ""], [*source, *(["left out", each] for each in schedule.left_out)]),
     ]
-    sizes = [[f"{ranks}", *sent] for ranks in (2, 4, 8, 16) if (sent := _sent(path, ranks))]
-    if sizes:
+    rows = [[f"{ranks}", *sizes] for ranks in (2, 4, 8, 16) if (sizes := sent(path, ranks))]
+    if rows:
         title = "what a rank sends and holds; U is its K and V; 32 query and 8 KV heads"
-        tables.append(Table(title, ["ranks", "forward", "backward", "buffers"], sizes))
+        tables.append(Table(title, ["ranks", "forward", "backward", "buffers"], rows))
     return tables
 
 
@@ -274,7 +209,7 @@ def _word(value: Any) -> str:
 
 
 def _engine(path: Path) -> list[Table]:
-    policy = _engine_of(path)
+    policy = engine_of(path)
     fields = [(key, value) for key, value in leaves(policy.values) if key not in ("name", "title")]
     return _sourced(str(policy.values["title"]), fields, policy.origins)
 

@@ -26,6 +26,36 @@ SCHEDULES = sorted(ROOT.glob("ringplan/data/schedules/*.yaml"))
 KINDS = {"datasheet", "measured", "derived", "assumed"}
 #: Fields of a profile that say what it is; all others are numbers or facts that need a source.
 NAMES = ("name", "title", "device_type", "sources")
+#: GeForce halves its rate for fp32 accumulation of floats, but not for integers.
+UNHALVED = {("rtx-4090", "int8"), ("rtx-5090", "int8")}
+#: Marketed gigabytes of the devices whose name does not say them.
+LABELS = {
+    "a10g": 24,
+    "cpu-25gbe": 1536,
+    "gaudi2": 96,
+    "gaudi3": 128,
+    "gb200-nvl72": 186,
+    "gb300-nvl72": 288,
+    "inferentia2": 32,
+    "l4": 24,
+    "l40s": 48,
+    "mi250x": 64,
+    "mi300x": 192,
+    "mi325x": 256,
+    "mi355x": 288,
+    "rtx-4090": 24,
+    "rtx-5090": 32,
+    "rtx-6000-ada": 48,
+    "rtx-pro-6000": 96,
+    "tpu-v3": 32,
+    "tpu-v4": 32,
+    "tpu-v5e": 16,
+    "tpu-v5p": 95,
+    "tpu-v6e": 32,
+    "tpu-v7x": 192,
+    "trainium1": 32,
+    "trainium2": 96,
+}
 
 profile = pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
 model = pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
@@ -157,28 +187,30 @@ def test_peaks_are_dense_and_rise_as_formats_shrink(path: Path) -> None:
     for wide, narrow in (("fp32", "bf16"), ("bf16", "fp8"), ("fp8", "fp4"), ("bf16", "int8")):
         slow, fast = getattr(peak, wide), getattr(peak, narrow)
         if slow and fast:
+            most = 4.1 if (path.stem, narrow) in UNHALVED else 2.1
             assert fast >= slow, (wide, narrow)
-            assert wide == "fp32" or fast <= 2.1 * slow, (wide, narrow)
-    assert peak.bf16 is not None
-    assert peak.fp16 is None or peak.fp16 == peak.bf16
+            assert wide == "fp32" or fast <= most * slow, (wide, narrow)
+    assert peak.bf16 or path.stem == "v100-sxm2-32gb", "its tensor cores take fp16 only"
+    if path.stem != "gaudi3" and peak.bf16:
+        assert peak.fp16 in (None, peak.bf16)
 
 
 @profile
 def test_capacity_is_near_what_the_name_says(path: Path) -> None:
     capacity = read(path).memory.capacity
-    match = re.search(r"(\d+)gb$", path.stem)
-    known = {"l40s": 48, "mi300x": 192, "tpu-v5p": 95, "gb200-nvl72": 186, "cpu-25gbe": 1536}
+    match = re.search(r"-(\d+)gb$", path.stem)
 
-    named = int(match[1]) if match else known[path.stem]
+    named = int(match[1]) if match else LABELS[path.stem]
 
-    assert capacity == pytest.approx(named * 1e9, rel=0.2)
+    assert 0.99 * named * 1e9 < capacity <= named * 2**30
 
 
 @profile
 def test_overhead_leaves_room(path: Path) -> None:
+    """The 3.9 GiB of an NVIDIA GPU are a quarter of the smallest device, 16 GiB."""
     memory = read(path).memory
 
-    assert 0 < memory.overhead < 0.15 * memory.capacity
+    assert 0 < memory.overhead < 0.25 * memory.capacity
 
 
 @model

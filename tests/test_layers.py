@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "ringplan"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Layer to the layers it may import; modules of the same layer see one another.
-#: `catalogue` answers `list` and `show`: it reads every shelf and computes nothing.
+#: `catalogue` and `listings` answer `show` and `list`: they read shelves and compute nothing.
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "units": {"errors"},
@@ -46,6 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "catalogue": {
         "errors", "units", "costs", "specs", "feasibility", "io", "estimation", "checks",
     },
+    "listings": {"catalogue", "errors", "units", "specs", "io", "estimation"},
 }  # fmt: skip
 LAYERS["__init__"] = {"api", "assess", "errors"}
 LAYERS["cli"] = {*LAYERS}

@@ -25,7 +25,8 @@ def test_wheel_holds_its_data_and_runs_elsewhere(tmp_path: Path) -> None:
         held = set(archive.namelist())
         archive.extractall(home)
 
-    profiles = [path.name for path in ROOT.glob("hardware_profiles/*.yaml")]
+    shelf = ROOT / "hardware_profiles"
+    profiles = [path.relative_to(shelf).as_posix() for path in shelf.rglob("*.yaml")]
     models = [path.name for path in ROOT.glob("ringplan/data/models/*.yaml")]
     assert {f"ringplan/hardware_profiles/{name}" for name in profiles} <= held
     assert {f"ringplan/data/models/{name}" for name in models} <= held

@@ -29,8 +29,8 @@ def shown(path: Path) -> str:
     >>> shown(folder("models") / "llama-3.1-8b.yaml")
     'ringplan/data/models/llama-3.1-8b.yaml'
     """
-    if path.parent == _hardware_folder():
-        return f"hardware_profiles/{path.name}"
+    if path.is_relative_to(_hardware_folder()):
+        return f"hardware_profiles/{path.relative_to(_hardware_folder())}"
     if path.is_relative_to(_PACKAGE):
         return f"ringplan/{path.relative_to(_PACKAGE)}"
     return str(path)
@@ -38,12 +38,18 @@ def shown(path: Path) -> str:
 
 def names(shelf: str) -> list[str]:
     """
-    List what is shipped on a shelf.
+    List what is shipped on a shelf; of hardware, the devices and then the node types.
 
-    >>> "h100-sxm-80gb" in names("hardware")
-    True
+    >>> "h100-sxm-80gb" in names("hardware"), "aws-p5-48xlarge" in names("hardware")
+    (True, True)
     """
-    return sorted(path.stem for path in folder(shelf).glob("*.yaml"))
+    return list(_files(shelf))
+
+
+def _files(shelf: str) -> dict[str, Path]:
+    """Give the file of each name on a shelf."""
+    found = [*sorted(folder(shelf).glob("*.yaml")), *sorted(folder(shelf).glob("nodes/*.yaml"))]
+    return {path.stem: path for path in found}
 
 
 def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
@@ -77,9 +83,8 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
                 hint=f"ringplan list {shelf} shows the names; {known}",
             )
         return path
-    path = folder(shelf) / f"{name}.yaml"
-    if name in names(shelf):
-        return path
+    if name in (files := _files(shelf)):
+        return files[name]
     if name and Path(name).exists():
         raise SpecError(
             f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}"

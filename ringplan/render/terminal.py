@@ -21,6 +21,7 @@ _COLOURS = {"good": "green", "fair": "yellow", "bad": "red"}
 _WORDS = {
     "",
     "bound by",
+    "device",
     "kind",
     "letter",
     "link",
@@ -49,14 +50,15 @@ def report(page: Page) -> Group:
     return Group(*parts)
 
 
-def table(section: Section) -> Table:
-    """Return a section as a table, numbers to the right."""
+def table(section: Section, *, tight: bool = False) -> Table:
+    """Return a section as a table, numbers to the right; columns stand closer if ``tight``."""
     if section.columns[0] == "tensor":
         section = _folded(section)
     made = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
+        collapse_padding=tight,
     )
     for index, column in enumerate(section.columns):
         words = index == 0 or column in _WORDS

@@ -142,7 +142,7 @@ class HardwareProfile(Spec):
 
     name: str
     title: str = ""
-    device_type: Literal["gpu", "tpu", "cpu"]
+    device_type: Literal["gpu", "tpu", "npu", "cpu"]
     memory: Memory
     peak: Peak
     efficiency: Efficiencies

@@ -36,7 +36,7 @@ class Schedule(Spec):
 
     # Where it runs.
     phases: tuple[Phase, ...] = Field(description="Passes that it runs.")
-    devices: tuple[Literal["gpu", "tpu", "cpu"], ...] = Field(
+    devices: tuple[Literal["gpu", "tpu", "npu", "cpu"], ...] = Field(
         default=("gpu",), description="Kinds of device that it runs on."
     )
     comm_types: tuple[CommType, ...] = Field(

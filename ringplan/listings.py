@@ -101,10 +101,7 @@ _COLUMNS = {
     "schedules": ["name", "runs", "way", "forward", "backward"],
     "engines": ["name", "budget", "share", "page", "chunk", "windows"],
 }
-_NOTES = {
-    "schedules": "U is the K and V of one rank and layer; sent by each of 8 ranks, for 32 query and"
-    " 8 KV heads"
-}
+_NOTES = {"schedules": "U is one rank's K and V of a layer; over 8 ranks, 32 query and 8 KV heads"}
 _NODE_COLUMNS = ["name", "device", "devices", "cards", "scale-out", "whole node"]
 _SORTED_BY = {
     "models": ["parameters", "layers", "kv", "context"],

@@ -23,6 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "feasibility": {"specs"},
     "io": {"errors", "units", "specs"},
     "estimation": {"costs", "specs", "errors", "units", "feasibility"},
+    "timeline": {"costs", "estimation", "specs"},
     "validation": {"reference", "costs", "estimation", "feasibility", "specs", "errors"},
     "remedies": {"estimation", "feasibility", "specs"},
     "findings": set(),
@@ -30,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "checks": {
         "findings", "memory_checks", "estimation", "feasibility", "specs", "costs", "units",
     },
-    "assess": {"feasibility", "findings", "checks", "estimation", "specs", "units"},
+    "assess": {"feasibility", "findings", "checks", "estimation", "specs", "timeline", "units"},
     "render": {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "findings",
         "checks",
@@ -55,7 +56,7 @@ LIBRARIES: dict[str, set[str]] = {
     "yaml": {"io"},
     "pydantic": {"specs", "io"},
     "quantiphy": {"units"},
-    "numpy": {"costs/numeric.py", "reference", "validation"},
+    "numpy": {"costs/numeric.py", "reference", "timeline", "validation"},
     "ml_dtypes": {"reference"},
     "threadpoolctl": {"validation"},
     "regex": {"io"},

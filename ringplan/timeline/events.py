@@ -251,7 +251,8 @@ def _covered(since: Array, begins: Array, ends: Array) -> Array:
     begin, before = np.maximum(begins, since), np.maximum(_previous(begins), since)
     end, before_end = np.maximum(ends, begin), np.maximum(_previous(ends), before)
     both = np.minimum(end, before_end) - np.maximum(begin, before)
-    return (end - begin) + (before_end - before) - np.maximum(both, 0)
+    covered: Array = (end - begin) + (before_end - before) - np.maximum(both, 0)
+    return covered
 
 
 def _next(ring: Array) -> Array:

@@ -50,6 +50,7 @@ class Graph(NamedTuple):
 def messages(traffic: Traffic, size: int) -> list[Message]:
     """What the ranks send, in order; ``last`` is a step that nobody computes."""
     t, last = traffic, size - 1
+    alone, together = t.gradients, t.together
     made = []
     for k in range(size + 2):
         later = ("begin", min(k + 1, size))
@@ -57,22 +58,21 @@ def messages(traffic: Traffic, size: int) -> list[Message]:
         kv, gradients = k < t.kv_hops, k < t.gradient_hops
         if not t.overlaps:
             at = ("merged", min(k, last))
-            if kv and gradients and t.together is not None:
-                made.append(Message(t.together, at, (later,)))
+            if kv and gradients and together is not None:
+                made.append(Message(together, at, (later,)))
                 continue
-            if gradients:
-                made.append(Message(t.gradients, at, (later,)))
+            if alone is not None and gradients:
+                made.append(Message(alone, at, (later,)))
             if kv:
                 made.append(Message(t.kv, at, (later,)))
             continue
-        joint = t.together is not None and 0 < k <= t.gradient_hops and kv
-        if joint:
-            made.append(Message(t.together, ("begin", k), (later, ("merged", k))))
+        if together is not None and 0 < k <= t.gradient_hops and kv:
+            made.append(Message(together, ("begin", k), (later, ("merged", k))))
         elif kv:
             made.append(Message(t.kv, ("begin", k), (later,)))
-        shared = t.together is not None and k + 1 < t.kv_hops
-        if gradients and not shared:
-            made.append(Message(t.gradients, ("merged", min(k, last)), (merge,)))
+        shared = together is not None and k + 1 < t.kv_hops
+        if alone is not None and gradients and not shared:
+            made.append(Message(alone, ("merged", min(k, last)), (merge,)))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def deals(draw: st.DrawFn) -> Dealt:
     """Draw a sequence of one document, with a prefix or without, or of several."""
     partition, size = draw(st.sampled_from(list(PARTITIONS))), draw(st.integers(1, 6))
     parts = {"contiguous": 1, "striped": size, "zigzag": 2 * size}[partition]
-    lengths = ()
+    lengths: tuple[int, ...] = ()
     tokens = 2 * draw(st.integers(1, 5))
     if draw(st.booleans()):
         lengths = tuple(parts * n for n in draw(st.lists(st.integers(1, 6), max_size=6)))
@@ -93,7 +94,7 @@ def test_ordered_pairs_of_long_runs_do_not_overflow() -> None:
 def test_the_busiest_rank_has_the_pairs_of_the_closed_form(
     partition: str, size: int, cached: int
 ) -> None:
-    tokens = {"query_tokens": 8, "block_tokens": 8 + cached}
+    tokens: Any = {"query_tokens": 8, "block_tokens": 8 + cached}
     later = {
         "contiguous": masks.full_pairs,
         "striped": masks.diagonal_pairs,

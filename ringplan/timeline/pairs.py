@@ -23,7 +23,7 @@ Counter: TypeAlias = "Callable[[Ranks, Ranks], Any]"
 #: Sums of triangular numbers of runs this long together fit into 64 bits.
 _EXACT = 2**31
 #: Counts of which at most so many are in memory at once.
-_BATCH = 2**17
+_BATCH = 2**15
 
 
 class Dealt(NamedTuple):

@@ -85,10 +85,13 @@ def estimate(
     model: str | Path | None = None,
     hardware: str | Path | None = None,
     set: dict[str, Any] | None = None,  # noqa: A002 - named like the option
+    timeline: bool = False,
     **fields: Any,
 ) -> Assessment:
     """
     Estimate a scenario; arguments are those of `load`.
+
+    With ``timeline``, ``estimate.timeline_ranks`` says where the time of each rank goes.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def estimate(
     17179869184
     """
     loaded = load(scenario, model=model, hardware=hardware, set=set, **fields)
-    return assess(loaded.scenario)
+    return assess(loaded.scenario, timeline=timeline)
 
 
 def explain(

@@ -41,9 +41,13 @@ class Assessment(NamedTuple):
         return self.summary.works
 
 
-def assess(scenario: Scenario) -> Assessment:
-    """Estimate a scenario, run the rules, and sum up."""
+def assess(scenario: Scenario, *, timeline: bool = False) -> Assessment:
+    """Estimate a scenario, run the rules, and sum up; with the time of each rank if asked for."""
     made = estimate(scenario)
+    if timeline:
+        from ringplan.timeline.run import with_timeline  # noqa: PLC0415 - it needs NumPy
+
+        made = with_timeline(scenario, made)
     found = tuple(findings(scenario, made))
     return Assessment(scenario, made, found, _summary(scenario, made, found))
 

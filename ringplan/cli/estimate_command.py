@@ -25,7 +25,7 @@ def run(
     output: OutputOption = None,
     explain: ExplainOption = None,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="Show the steps of the ring.")
+        bool, typer.Option("--timeline", help="Show the steps of the ring, and how its ranks wait.")
     ] = False,
 ) -> None:
     """
@@ -41,7 +41,7 @@ def run(
       ringplan estimate scenario.yaml --explain ring.overlap_margin
     """  # noqa: D301 - \b keeps click from wrapping the example
     format_ = chosen(format_, output, loaded)
-    assessment = assess(loaded.scenario)
+    assessment = assess(loaded.scenario, timeline=timeline)
     shown = work(loaded, assessment, explain, format_)
     if format_ is Format.TABLE:
         from ringplan.render import sections  # noqa: PLC0415 - JSON needs no tables

@@ -58,7 +58,7 @@ def estimate(scenario: Scenario, origin: Callable[[str], str] | None = None) -> 
 
 def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
     """Estimate a scenario from its numbers, or from others in their place."""
-    missing: dict[str, str] = {}
+    missing = {"timeline_ranks": "ranks are walked through with --timeline"}
     if x.unknown:
         return _memory_only(x, scenario, missing)
     dev = device(scenario, x)
@@ -77,6 +77,7 @@ def estimate_numbers(scenario: Scenario, x: Numbers) -> Estimate:
         cached_prefix=_cached_prefix(x, widest, dev, missing),
         time=_time(missing),
         timeline=_timeline(x, widest.forward, missing),
+        timeline_ranks=None,
         not_counted=missing,
     )
 
@@ -101,6 +102,7 @@ def _memory_only(x: Numbers, scenario: Scenario, missing: dict[str, str]) -> Est
         cached_prefix=None,
         time=_time(missing),
         timeline=(),
+        timeline_ranks=None,
         not_counted=missing,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,9 @@ def fields_of(block: type) -> list[Field]:
 
 def block_of(kind: Any) -> type | None:
     """Return the result block that a field holds, alone or as the rows of a tuple."""
-    for candidate in (kind, *get_args(kind)):
-        if isinstance(candidate, type) and hasattr(candidate, "_fields"):
-            return candidate
-    return None
+    if isinstance(kind, type) and hasattr(kind, "_fields"):
+        return kind
+    return next((block for part in get_args(kind) if (block := block_of(part))), None)
 
 
 def metrics(estimate: Estimate) -> Iterator[Metric]:
@@ -59,11 +58,11 @@ def _walk(block: Any, prefix: str) -> Iterator[Metric]:
             continue
         if block_of(field.type) is None:
             yield Metric(name, value, field.declared)
-        elif get_origin(field.type) is tuple:
-            for row in value:
-                yield from _walk(row, f"{name}[{row.label}].")
-        elif value is not None:
+        elif hasattr(value, "_fields"):
             yield from _walk(value, f"{name}.")
+        else:
+            for row in value or ():
+                yield from _walk(row, f"{name}[{row.label}].")
 
 
 def nested(block: Any) -> Any:

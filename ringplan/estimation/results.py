@@ -379,6 +379,25 @@ class Step(NamedTuple):
         return self.steps
 
 
+class RankTime(NamedTuple):
+    """One rank of the ring in one direction of the layer; its three times add up to the pass."""
+
+    direction: Annotated[str, plain("forward or backward.")]
+    rank: Annotated[int, plain("Place in the ring.", "1", "rank")]
+    busy_time: Annotated[Number, plain("Computing and merging.", "s", "rank, layer")]
+    exposed_time: Annotated[
+        Number, plain("Waiting while a transfer of its own is on the wire.", "s", "rank, layer")
+    ]
+    idle_time: Annotated[
+        Number, plain("Waiting for a rank that is late, or done last.", "s", "rank, layer")
+    ]
+
+    @property
+    def label(self) -> str:
+        """Name of the row among its kind: direction and rank."""
+        return f"{self.direction}:{self.rank}"
+
+
 class Estimate(NamedTuple):
     """Everything that ringplan says of one scenario, in base units."""
 
@@ -391,4 +410,8 @@ class Estimate(NamedTuple):
     cached_prefix: Annotated[CachedPrefix | None, plain("pass-KV against pass-Q.")]
     time: Annotated[Time, plain("The whole pass.")]
     timeline: Annotated[tuple[Step, ...], plain("Steps of the forward pass of the layer.")]
+    timeline_ranks: Annotated[
+        tuple[RankTime, ...] | None,
+        plain("With --timeline: where the time of each rank of the ring goes."),
+    ]
     not_counted: Annotated[dict[str, str], plain("Each answer that is null, and why.")]

@@ -199,11 +199,11 @@ def _field(field: Field) -> dict[str, Any]:
     about, unit, scope, formulas = field.declared
     inner = block_of(field.type)
     if inner is not None:
-        made = _block(inner)
-        if get_origin(field.type) is tuple:
-            return {"description": about, "type": "array", "items": made}
-        if type(None) in get_args(field.type):
-            return {"description": about, "anyOf": [made, {"type": "null"}]}
+        made, parts = _block(inner), get_args(field.type)
+        if tuple in (get_origin(field.type), *map(get_origin, parts)):
+            made = {"type": "array", "items": made}
+        if type(None) in parts:
+            made = {"anyOf": [made, {"type": "null"}]}
         return {"description": about, **made}
     made = {"description": about, **_type(field.type, unit)}
     if unit and unit != "bool":

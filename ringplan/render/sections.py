@@ -93,7 +93,9 @@ def sections(assessment: Assessment, *, timeline: bool = False) -> list[Section]
         _decode(assessment),
     ]
     if timeline:
-        made.append(_timeline(assessment))
+        from ringplan.render.timeline import timeline as of_ranks  # noqa: PLC0415 - it needs Section
+
+        made += of_ranks(assessment.estimate)
     made.append(_findings(assessment))
     return [section for section in made if section.rows]
 
@@ -314,21 +316,6 @@ def _decode(assessment: Assessment) -> Section:
         rows = rows[:1]
     return Section(
         "A decode step over this context, per rank and layer", ["", "sent", "time"], rows
-    )
-
-
-def _timeline(assessment: Assessment) -> Section:
-    rows = [
-        [
-            row.steps,
-            show(row.compute_time, "s"),
-            cell(row.transfer_time, "s"),
-            "transfer" if row.waits else "compute",
-        ]
-        for row in assessment.estimate.timeline
-    ]
-    return Section(
-        "Timeline of the layer, busiest rank", ["steps", "compute", "transfer", "bound by"], rows
     )
 
 

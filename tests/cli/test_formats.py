@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "huge": (*FLAGS[:5], "1024G", "--cp", "1048576", "--batch-size", "1048576"),
     "one token": (*FLAGS[:5], "1"),
     "windows": ("--model", "gpt-oss-120b", "--hardware", "mi300x", *FLAGS[4:], "--timeline"),
+    "train on a clock": (*FLAGS, "--phase", "train", "--timeline"),
 }
 case = pytest.mark.parametrize("name", CASES)
 
@@ -108,6 +109,8 @@ def label(row: dict[str, Any]) -> str:
     """Name of a row, as dotted metrics write it in brackets."""
     if "label" in row:
         return str(row["label"])
+    if "direction" in row:
+        return f"{row['direction']}:{row['rank']}"
     if "stage" in row:
         return str(row["stage"])
     return str(row.get("axis") or row["steps"])

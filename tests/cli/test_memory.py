@@ -365,7 +365,7 @@ def test_engine_may_be_changed_field_by_field(ringplan: Callable[..., Ran]) -> N
 
 
 def test_library_takes_an_engine_and_its_fields() -> None:
-    given = {"model": "llama-3.1-8b", "hardware": "h100-sxm-80gb", "seq_len": "100000"}
+    given: Any = {"model": "llama-3.1-8b", "hardware": "h100-sxm-80gb", "seq_len": "100000"}
     loaded = library.load(**given, engine="vllm", set={"engine.page_tokens": 4096})
 
     assert loaded.scenario.engine.title == "vLLM"

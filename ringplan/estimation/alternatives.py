@@ -114,7 +114,7 @@ def _all_gather(x: Numbers, device: Device, bill: RankMemory, old: Number) -> Al
         link = device.link(x, "ring", collective=True)
         gather = collectives.collective_time(
             transfer_bytes=sent,
-            bandwidth=link.bandwidth,
+            bandwidth=link.bandwidth(s.hop_bytes),
             latency=link.latency,
             latencies=layout.ring_latencies(group_size=x.cp_size),
         )

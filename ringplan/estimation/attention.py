@@ -9,8 +9,9 @@ from ringplan.estimation.leaves import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.device import Device
     from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
 
 
@@ -186,7 +187,9 @@ def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = Fa
     if x.sizes["ring"] > 1:
         link = device.link(x, "ring")
         hop_time = ring.transfer_time(
-            transfer_bytes=message, bandwidth=link.bandwidth, latency=link.latency
+            transfer_bytes=message,
+            bandwidth=link.bandwidth(message, device.messages_per_hop),
+            latency=link.latency,
         )
         ring_exposure = _exposure(s, device, first, later, hop_time)
     exchange = ulysses_exchange(x, kind, s)
@@ -296,13 +299,19 @@ def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
     """Time of the exchange; None without one."""
     if x.sizes["ulysses"] == 1:
         return None
-    link = device.link(x, "ulysses", collective=True)
+    link = device.link(x, "ulysses", all_to_all=True)
+    rounds = x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls)
     return collectives.collective_time(
         transfer_bytes=exchange,
-        bandwidth=link.bandwidth,
+        bandwidth=link.bandwidth(exchange, rounds, peers(x, x.sizes["ulysses"])),
         latency=link.latency,
-        latencies=x.leaf("schedule.all_to_alls", device.scenario.schedule.all_to_alls),
+        latencies=rounds,
     )
+
+
+def peers(x: Numbers, group_size: int) -> Number:
+    """Ranks that a rank of an all-to-all sends a message to."""
+    return x.leaf.derived("messages", group_size - 1, "one to each other rank of the group")
 
 
 def margin(

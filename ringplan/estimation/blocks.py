@@ -13,8 +13,9 @@ from ringplan.feasibility import divisors
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
-    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.device import Device
     from ringplan.estimation.leaves import Table
+    from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
 
@@ -41,7 +42,7 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
         **found,
         "min_block_tokens_ideal": hiding.min_block_tokens_ideal(
             flops_per_second=device.flops_per_second(widest.shape.query_tokens),
-            bandwidth=link.bandwidth,
+            bandwidth=link.bandwidth(widest.shape.hop_bytes, device.messages_per_hop),
             latency=link.latency,
             **common,
         ),
@@ -83,7 +84,7 @@ def _smallest(
     x: Numbers, device: Device, common: dict[str, Number], link: Link, margin: Number
 ) -> Number:
     """Smallest block of the phase's passes on a link."""
-    forward = _of_pass(x, common, link, margin, device.peak, device.forward)
+    forward = _of_pass(x, common, link, margin, device, device.forward)
     if x.phase != "train":
         return forward
     kind = x.kinds[x.widest]
@@ -101,12 +102,12 @@ def _smallest(
             kv_bytes=common["wire_bytes_per_token"], gradient_bytes=gradients
         ),
     }
-    backward = _of_pass(x, common | sizes, link, margin, device.peak, device.backward)
+    backward = _of_pass(x, common | sizes, link, margin, device, device.backward)
     return hiding.larger_block(forward=forward, backward=backward)
 
 
 def _of_pass(  # noqa: PLR0917 - what the formula needs
-    x: Numbers, common: dict[str, Number], link: Link, margin: Number, peak: Number, table: Table
+    x: Numbers, common: dict[str, Number], link: Link, margin: Number, device: Device, table: Table
 ) -> Number:
     striped = x.causal and x.partition == "striped"
     return hiding.min_block_tokens(
@@ -115,10 +116,13 @@ def _of_pass(  # noqa: PLR0917 - what the formula needs
         diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
         new_tokens=x.tokens.new,
         seq_len=x.tokens.context,
-        peak=peak,
+        peak=device.peak,
         sizes=table.sizes,
         shares=table.shares,
-        bandwidth=link.bandwidth,
+        bandwidth=link.nominal,
+        message_sizes=link.table.sizes,
+        link_shares=link.table.shares,
+        messages=device.messages_per_hop,
         latency=link.latency,
         **common,
     )

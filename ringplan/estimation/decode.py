@@ -60,7 +60,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             time=decode.rotate_time(
                 cp_size=x.cp_size,
                 bytes_sent=rotated,
-                bandwidth=link.bandwidth,
+                bandwidth=link.bandwidth(shard),
                 latency=link.latency,
             ),
         ),
@@ -68,7 +68,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             bytes_sent=exchanged,
             time=collectives.collective_time(
                 transfer_bytes=exchanged,
-                bandwidth=link.bandwidth,
+                bandwidth=link.bandwidth(exchanged, latencies),
                 latency=link.latency,
                 latencies=latencies,
             ),
@@ -96,7 +96,9 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
 
     queries = block(kind.head_dim, x.activation_bytes, nothing)
     outputs = block(kind.v_head_dim, x.activation_bytes, x.accumulator_bytes)
-    hop = ring.transfer_time(transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency)
+    hop = ring.transfer_time(
+        transfer_bytes=queries, bandwidth=link.bandwidth(queries), latency=link.latency
+    )
     q_time = decode.pass_q_time(
         ring_time=ring.pass_time(
             busy_time=kv.busy_time,
@@ -109,7 +111,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
         ),
         cp_size=s.ring_size,
         output_bytes=outputs,
-        bandwidth=link.bandwidth,
+        bandwidth=link.bandwidth(outputs),
         latency=link.latency,
     )
     kv_time = ring.pass_time(busy_time=kv.busy_time, exposed_time=kv.ring_exposure)

@@ -1,0 +1,103 @@
+"""Where the groups of an axis lie: which of their hops leave a domain, and how many at once."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringplan.feasibility import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Place(NamedTuple):
+    """
+    Groups of ranks, spread over some axes of a mesh.
+
+    Attributes
+    ----------
+    inner, size
+        Ranks from one member to the next, and members.
+    first
+        First rank of the ring that leaves its domain most often.
+    senders
+        Ranks of a domain that would send out of it at once.
+    """
+
+    inner: int
+    size: int
+    first: int
+    senders: int
+
+
+def inner_ranks(
+    order: Sequence[str], sizes: dict[str, int], axes: tuple[str, ...], size: int
+) -> int:
+    """
+    Return the ranks from one member of a group to the next.
+
+    >>> sizes = {"tp": 2, "ulysses": 1, "ring": 8, "dp": 2, "pp": 1}
+    >>> inner_ranks(("tp", "ulysses", "ring", "dp", "pp"), sizes, ("ring",), 8)
+    2
+    """
+    places = [order.index(axis) for axis in axes]
+    filled = math.prod(sizes[axis] for axis in axes)
+    if size != filled:  # the group starts on its innermost axis
+        return math.prod(sizes[axis] for axis in order[: min(places)])
+    return math.prod(sizes[axis] for axis in order[: max(places) + 1]) // filled
+
+
+@lru_cache(maxsize=1024)
+def place(inner: int, size: int, domain: int, world: int) -> Place:
+    """
+    Find the ring that crosses most, and the ranks that send out of a domain together.
+
+    Where borders of domains cut groups unevenly, one group may close as the next one leaves.
+
+    >>> place(inner=1, size=16, domain=8, world=16)
+    Place(inner=1, size=16, first=0, senders=1)
+    >>> place(inner=8, size=16, domain=72, world=256)
+    Place(inner=8, size=16, first=135, senders=16)
+    """
+    span, rest = inner * size, (size - 1) * inner % domain
+
+    def nearest(start: int) -> int:
+        """Of the rings side by side from here, the start that is nearest to the next border."""
+        return start + min(inner, domain - start % domain) - 1
+
+    starts = range(0, min(world, math.lcm(span, domain)), span)
+    first = max(map(nearest, starts), key=lambda rank: rank % domain, default=0)
+    most = first if first % domain + rest >= domain else 0
+    even = span % domain == 0 or domain % span == 0
+    return Place(inner, size, most, inner if even else 2 * inner)
+
+
+def crossings(inner: int, size: int, domain: int, first: int = 0) -> list[bool]:
+    """
+    Tell of each hop of a ring, from its first member on, whether it leaves the domain.
+
+    >>> crossings(inner=1, size=4, domain=2)
+    [False, True, False, True]
+    """
+    homes = [(first + member * inner) // domain for member in range(size)]
+    return [here != there for here, there in zip(homes, [*homes[1:], homes[0]], strict=True)]
+
+
+@lru_cache(maxsize=256)
+def box(devices: int, dimensions: int) -> tuple[int, ...]:
+    """
+    Return the sides of the box with the shortest longest side, longest first.
+
+    >>> box(64, 3), box(8, 2), box(7, 3)
+    ((4, 4, 4), (4, 2), (7, 1, 1))
+    """
+    if dimensions == 1:
+        return (devices,)
+    return min(
+        (
+            tuple(sorted((side, *box(devices // side, dimensions - 1)), reverse=True))
+            for side in divisors(devices, devices)
+        ),
+    )

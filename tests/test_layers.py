@@ -27,10 +27,12 @@ LAYERS: dict[str, set[str]] = {
     "remedies": {"estimation", "feasibility", "specs"},
     "findings": set(),
     "memory_checks": {"findings", "remedies", "estimation", "specs", "units"},
+    "link_checks": {"findings", "estimation", "feasibility", "specs", "costs", "units"},
     "checks": {
-        "findings", "memory_checks", "estimation", "feasibility", "specs", "costs", "units",
+        "findings", "memory_checks", "link_checks", "estimation", "feasibility", "specs", "costs",
+        "units",
     },
-    "assess": {"feasibility", "findings", "checks", "estimation", "specs", "units"},
+    "assess": {"feasibility", "findings", "checks", "link_checks", "estimation", "specs", "units"},
     "render": {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "findings",
         "checks",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ringplan.costs import attention, decode
 from ringplan.errors import SpecError
 from ringplan.estimation.link import Group, hop_link, link_of
-from ringplan.estimation.placement import inner_ranks
+from ringplan.estimation.placement import crossings, inner_ranks, place
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
@@ -112,6 +112,13 @@ class Device(NamedTuple):
             return None
         group = self._group(x, ("ring",), x.sizes["ring"], "both_ways" if both_ways else "hop")
         return hop_link(x, self.profile, group, inside=inside)
+
+    def crossings(self, x: Numbers, *axes: str) -> list[bool]:
+        """Tell of each hop of the ring that crosses most whether it leaves the domain."""
+        group = self._group(x, axes, math.prod(x.sizes[axis] for axis in axes), "hop")
+        domain = self.profile.scale_up.domain_size
+        where = place(group.inner, group.size, domain, self.scenario.mesh.world_size)
+        return crossings(group.inner, group.size, domain, where.first)
 
     def _group(self, x: Numbers, axes: tuple[str, ...], size: int, pattern: Pattern) -> Group:
         inner = inner_ranks(self.scenario.mesh.order, x.sizes, axes, size)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringplan.costs import cache, layout, model_state
 from ringplan.estimation.kinds import Kind, cache_formats, kind_of, widest_kind
 from ringplan.estimation.leaves import Leaves, plain
+from ringplan.estimation.placement import sizes_of
 from ringplan.estimation.stages import Stage, stages_of
 from ringplan.specs.dtypes import ELEMENT_BYTES
 
@@ -125,13 +126,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
 
     return Numbers(
         leaf=leaf,
-        sizes={
-            "tp": mesh.tp_size,
-            "ulysses": mesh.ulysses_size,
-            "ring": mesh.ring_size,
-            "dp": mesh.dp_size,
-            "pp": mesh.pp_size,
-        },
+        sizes=sizes_of(mesh),
         phase=work.phase,
         causal=work.causal,
         partition=mesh.partition,

@@ -11,6 +11,8 @@ from ringplan.feasibility import divisors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringplan.specs.mesh import Mesh
+
 
 class Place(NamedTuple):
     """
@@ -30,6 +32,17 @@ class Place(NamedTuple):
     size: int
     first: int
     senders: int
+
+
+def sizes_of(mesh: Mesh) -> dict[str, int]:
+    """Return the ranks on each axis of a mesh."""
+    return {
+        "tp": mesh.tp_size,
+        "ulysses": mesh.ulysses_size,
+        "ring": mesh.ring_size,
+        "dp": mesh.dp_size,
+        "pp": mesh.pp_size,
+    }
 
 
 def inner_ranks(

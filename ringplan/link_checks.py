@@ -75,7 +75,7 @@ def _order(scenario: Scenario) -> str:
 
 
 def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
-    """Tensor-parallel groups cross the scale-up domain, by the order of the mesh or their size."""
+    """The order of the mesh gives an axis a slower link than it could have."""
     if _row(estimate, "tp") is None:
         return None
     domain, tp_size = scenario.hardware.scale_up.domain_size, scenario.mesh.tp_size

@@ -221,24 +221,24 @@ def both_ways_bandwidth(*, bandwidth: Number, pair_bandwidth: Number) -> Number:
     "closes; for even d, t = d V / (4 W_pair) or d V / (8 W_pair)",
     unit="B/s",
     scope="rank",
-    source="bisection: cut across its longest side, a box of k devices has k/d lines, each of one "
+    source="bisection: cut across its slowest side, a box of k devices has k/d lines, each of one "
     "link or, closed into a ring, of two; floor(d/2) ceil(d/2) k/d^2 V bytes cross each way, of V "
     "on each device for all",
 )
 def torus_exchange_bandwidth(
-    *, pair_bandwidth: Number, group_size: Number, longest_side: Number, closes: Number
+    *, pair_bandwidth: Number, group_size: Number, side: Number, closes: Number
 ) -> Number:
     """
     One-way bytes per second of a rank in an all-to-all over a box of a torus.
 
-    >>> torus_exchange_bandwidth(pair_bandwidth=100e9, group_size=2, longest_side=2, closes=0)
+    >>> torus_exchange_bandwidth(pair_bandwidth=100e9, group_size=2, side=2, closes=0)
     100e9
-    >>> torus_exchange_bandwidth(pair_bandwidth=100e9, group_size=64, longest_side=4, closes=1)
+    >>> torus_exchange_bandwidth(pair_bandwidth=100e9, group_size=64, side=4, closes=1)
     196.875e9
     """
-    half = longest_side // 2
-    paths = maximum(half * (longest_side - half), 1)
-    sent = (group_size - 1) * longest_side * (1 + closes)
+    half = side // 2
+    paths = maximum(half * (side - half), 1)
+    sent = (group_size - 1) * side * (1 + closes)
     return sent * pair_bandwidth / (group_size * paths)
 
 

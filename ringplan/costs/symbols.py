@@ -68,7 +68,7 @@ group_size | k | rank | ranks of one group
 inside_ranks | D | rank | context ranks that fit into one domain
 inner_ranks | i | rank | ranks on the axes inside this one
 first_rank | f | rank | first rank of a ring
-longest_side | d | rank | devices along the longest side of a box of a torus
+side | d | rank | devices along the slowest side of a box of a torus
 closes | - | 1 | 1 where that side closes into a ring, else 0
 devices_per_node | N | rank | devices of a node
 cards_per_node | cards | 1 | network cards of a node

@@ -224,17 +224,21 @@ def _up_rate(x: Numbers, profile: HardwareProfile, group: Group, *, stays: bool)
 def _exchange_rate(
     x: Numbers, profile: HardwareProfile, size: int, pair: Number, ranks: Number
 ) -> Number:
+    """Rate of an all-to-all on a torus whose groups are boxes; a device has two links an axis."""
     up = profile.scale_up
-    sides = box(size, 2 if up.topology == "torus_2d" else 3)
-    closed = up.wrap_multiple is not None and sides[0] % up.wrap_multiple == 0
-    shape = " x ".join(map(str, sides))
+    dimensions = 2 if up.topology == "torus_2d" else 3
+    if up.bandwidth_per_direction is not None:
+        links_each = round(up.bandwidth_per_direction / plain(pair))
+        dimensions = max(min(dimensions, links_each // 2), 1)
+    found = box(size, dimensions, up.wrap_multiple)
+    shape = " x ".join(map(str, found.sides))
     multiple = up.wrap_multiple or "null"
     return links.torus_exchange_bandwidth(
         pair_bandwidth=pair,
         group_size=ranks,
-        longest_side=x.leaf.derived("longest_side", sides[0], f"of a box of {shape}"),
+        side=x.leaf.derived("side", found.slowest, f"the slowest of a box of {shape}"),
         closes=x.leaf.derived(
-            "closes", int(closed), f"hardware.scale_up.wrap_multiple is {multiple}"
+            "closes", int(found.closes), f"hardware.scale_up.wrap_multiple is {multiple}"
         ),
     )
 

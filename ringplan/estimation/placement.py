@@ -98,19 +98,45 @@ def crossings(inner: int, size: int, domain: int, first: int = 0) -> list[bool]:
     return [here != there for here, there in zip(homes, [*homes[1:], homes[0]], strict=True)]
 
 
-@lru_cache(maxsize=256)
-def box(devices: int, dimensions: int) -> tuple[int, ...]:
-    """
-    Return the sides of the box with the shortest longest side, longest first.
+class Box(NamedTuple):
+    """Devices of a torus: sides, the one that paces an exchange, whether it closes to a ring."""
 
-    >>> box(64, 3), box(8, 2), box(7, 3)
-    ((4, 4, 4), (4, 2), (7, 1, 1))
+    sides: tuple[int, ...]
+    slowest: int
+    closes: bool
+
+
+@lru_cache(maxsize=256)
+def box(devices: int, dimensions: int, wrap_multiple: int | None) -> Box:
     """
+    Find the box in which an exchange is fastest.
+
+    A side closes where it is a multiple; in three dimensions only if all sides are, as cubes of
+    chips are joined to larger ones (Google Cloud documentation, TPU v5p).
+
+    >>> box(64, 3, 4), box(32, 3, 4)
+    (Box(sides=(4, 4, 4), slowest=4, closes=True), Box(sides=(4, 4, 2), slowest=4, closes=False))
+    >>> box(128, 2, 16), box(7, 2, None).sides
+    (Box(sides=(16, 8), slowest=16, closes=True), (7, 1))
+    """
+    able = [_box(sides, wrap_multiple) for sides in _shapes(devices, dimensions)]
+    return min(able, key=lambda each: (each.slowest / (1 + each.closes), each.sides))
+
+
+def _shapes(devices: int, dimensions: int) -> list[tuple[int, ...]]:
     if dimensions == 1:
-        return (devices,)
-    return min(
-        (
-            tuple(sorted((side, *box(devices // side, dimensions - 1)), reverse=True))
-            for side in divisors(devices, devices)
-        ),
-    )
+        return [(devices,)]
+    return [
+        (side, *rest)
+        for side in divisors(devices, devices)
+        for rest in _shapes(devices // side, dimensions - 1)
+        if side >= rest[0]
+    ]
+
+
+def _box(sides: tuple[int, ...], wrap_multiple: int | None) -> Box:
+    closed = [wrap_multiple is not None and side % wrap_multiple == 0 for side in sides]
+    if len(sides) > 2:
+        closed = [all(closed)] * len(sides)
+    slowest = max(range(len(sides)), key=lambda axis: sides[axis] / (1 + closed[axis]))
+    return Box(sides, sides[slowest], closed[slowest])

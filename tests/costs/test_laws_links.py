@@ -276,7 +276,7 @@ def test_an_exchange_on_a_torus_takes_as_long_as_its_busiest_link(
     """Every message routed: what one rank sends, over its rate, is the busiest link's time."""
     devices = math.prod(sides)
     rate = links.torus_exchange_bandwidth(
-        pair_bandwidth=1, group_size=devices, longest_side=sides[0], closes=closes
+        pair_bandwidth=1, group_size=devices, side=sides[0], closes=closes
     )
 
     assert (devices - 1) / rate == pytest.approx(busiest_link(sides, closes=bool(closes)))
@@ -289,9 +289,9 @@ def test_an_exchange_takes_d_v_over_eight_links_or_four(
     devices: int, closes: int, time: float
 ) -> None:
     """Bisection of a cube: k V / 4 cross, over k/d links, twice as many where the axis closes."""
-    side = box(devices, 3)[0]
+    side = box(devices, 3, 4).slowest
     rate = links.torus_exchange_bandwidth(
-        pair_bandwidth=1, group_size=devices, longest_side=side, closes=closes
+        pair_bandwidth=1, group_size=devices, side=side, closes=closes
     )
 
     assert side / (8 if closes else 4) == time

@@ -9,6 +9,7 @@ import pytest
 
 from ringplan.estimation.device import device
 from ringplan.estimation.numbers import numbers
+from ringplan.estimation.placement import box
 from tests.estimation.scenarios import H100, MI300X, Given, made, row, scenario
 
 LLAMA: Given = {"model": "llama-3.1-8b", "hardware": H100, "seq_len": "128K"}
@@ -65,8 +66,8 @@ def test_rings_of_a_node_share_its_only_card(tp_size: int, rate: float) -> None:
     assert row(made(**given), "ring").cards_busy == 1
 
 
-@pytest.mark.parametrize("cards", [None, 8, 16, 32])
-def test_a_card_or_more_for_each_device_changes_nothing(cards: int | None) -> None:
+@pytest.mark.parametrize("cards", [8, 16, 32])
+def test_a_card_or_more_for_each_device_changes_nothing(cards: int) -> None:
     """AWS p5 has 32 cards of 100 Gb/s for 8 GPUs: four work as one of 400."""
     given = {**LLAMA, "cp_size": 16}
     with_cards = {**given, "set": {"hardware.scale_out.cards_per_node": cards}}
@@ -124,13 +125,14 @@ def test_collectives_move_at_the_rate_of_what_goes_to_one_peer() -> None:
     given = {**LLAMA, "phase": "train", "cp_size": 2, "ulysses_size": 2, "tp_size": 4}
     given["set"] = {"hardware.efficiency.scale_up": TABLE}
     of = made(**given, zero_stage=3)
+    latency = scenario(**given).hardware.scale_up.latency or 0
     payload = 2**17 // 2 * 4096 * 2
     layer = row(of, "fsdp").bytes / row(of, "fsdp").latencies
     exchanged = row(of, "ulysses").bytes / (2 * 32 * 4)
 
     for axis, message in [("tp", payload / 4), ("fsdp", layer), ("ulysses", exchanged)]:
         found = row(of, axis)
-        each = found.latencies * 10e-6
+        each = found.latencies * latency
         assert found.time == pytest.approx(each + found.bytes / (450e9 * share(message)), rel=1e-9)
 
 
@@ -161,12 +163,12 @@ def test_an_exchange_uses_every_link_of_a_switch_or_a_mesh(
 
 @pytest.mark.parametrize(
     ("ranks", "wrap", "time"),
-    [(2, None, 2 / 4), (4, None, 2 / 4), (8, None, 2 / 4), (32, None, 4 / 4), (32, 4, 4 / 8)],
+    [(2, 4, 2 / 4), (4, 4, 2 / 4), (8, 4, 2 / 4), (8, 2, 2 / 8), (32, 4, 4 / 4), (32, 3, 4 / 4)],
 )
 def test_an_exchange_on_a_torus_is_bound_by_its_bisection(
-    ranks: int, wrap: int | None, time: float
+    ranks: int, wrap: int, time: float
 ) -> None:
-    """V of each rank takes d V / (4 W), half of it where the longest side d closes."""
+    """V of each rank takes d V / (4 W), half of it where the slowest side d closes."""
     rate = exchanged("tpu-v5p", ranks, wrap_multiple=wrap)
 
     assert (ranks - 1) / ranks / rate == pytest.approx(time / 100e9, rel=1e-9)
@@ -178,3 +180,30 @@ def test_a_ring_both_ways_gains_on_a_torus_and_not_on_a_switch() -> None:
         x = numbers(read, None)
         found = device(read, x)
         assert found.link(x, "ring", both_ways=True).nominal == gain * found.link(x, "ring").nominal
+
+
+BOXES = [
+    (2, 3, 4, (2, 1, 1), 2, False),
+    (32, 3, 4, (4, 4, 2), 4, False),  # less than a cube: no wraparound (TPU v5p)
+    (64, 3, 4, (4, 4, 4), 4, True),
+    (128, 3, 4, (8, 4, 4), 8, True),
+    (192, 3, 4, (12, 4, 4), 12, True),
+    (64, 2, 16, (8, 8), 8, False),
+    (128, 2, 16, (16, 8), 16, True),  # the full axis of 16 closes alone (TPU v5e)
+    (192, 2, 16, (16, 12), 12, False),  # and the other one is slower
+    (12, 1, 12, (12,), 12, True),
+]
+
+
+@pytest.mark.parametrize(("devices", "dimensions", "wrap", "sides", "slowest", "closes"), BOXES)
+def test_a_box_is_the_one_in_which_an_exchange_is_fastest(
+    devices: int, dimensions: int, wrap: int, sides: tuple[int, ...], slowest: int, *, closes: bool
+) -> None:
+    assert box(devices, dimensions, wrap) == (sides, slowest, closes)
+
+
+def test_a_torus_of_one_axis_is_a_ring() -> None:
+    """Two links a device: twelve chips exchange over a ring that closes, 12 V / (8 W)."""
+    rate = exchanged("tpu-v5p", 12, bandwidth_per_direction="200 GB/s", wrap_multiple=12)
+
+    assert 11 / 12 / rate == pytest.approx(12 / 8 / 100e9, rel=1e-9)

@@ -16,7 +16,7 @@ from ringplan.units import show
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringplan.estimation.results import Alternative, Communication, Estimate
+    from ringplan.estimation.results import Communication, Estimate
     from ringplan.specs.scenario import Scenario
 
 
@@ -118,17 +118,17 @@ def rp215(scenario: Scenario, estimate: Estimate) -> Finding | None:
 def _exchange(scenario: Scenario, estimate: Estimate) -> str | None:
     """What the most heads exchanged inside a domain would give."""
     now, ring_size = scenario.mesh.ulysses_size, scenario.mesh.ring_size
-    able = [
+    able = (
         row
-        for row in estimate.alternatives
-        if row.feasible and row.fits and row.comm_type != "all_gather" and row.ulysses_size > now
-    ]
-    inside = [
-        row for row in able if _inside(_with(scenario, ulysses_size=row.ulysses_size), "ulysses")
-    ]
-    if not inside:
+        for row in sorted(estimate.alternatives, key=lambda row: -row.ulysses_size)
+        if row.ulysses_size > now
+        and row.feasible
+        and row.fits
+        and _inside(_with(scenario, ulysses_size=row.ulysses_size), "ulysses")
+    )
+    best = next(able, None)
+    if best is None:
         return None
-    best: Alternative = max(inside, key=lambda row: row.ulysses_size)
     hops = best.ring_size - 1
     less = f"{hops} gated hop{'s' * (hops != 1)}" if hops else "no hop"
     times = (

@@ -101,8 +101,9 @@ def min_block_tokens(
     def hides(block: Number) -> bool:
         pairs = (visible_share * ulysses_size * block + diagonal_share * new_share) * block
         rate = peak * efficiency(maximum(new_share * block * ulysses_size, 1))
-        wire = share(maximum(per_token * block / messages, 1)) * bandwidth
-        return per_pair * pairs / rate >= margin * (latency + per_token * block / wire)
+        sent = per_token * block
+        wire = share(sent / messages) * bandwidth
+        return per_pair * pairs / rate >= margin * (latency + sent / wire)
 
     return smallest(hides, step=granule, bits=32)
 

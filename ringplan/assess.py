@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringplan.checks import cp_window, findings, judged_margin
+from ringplan.checks import cp_window, findings
 from ringplan.estimation.core import estimate
+from ringplan.link_checks import judged_margin
 from ringplan.units import show
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ Codes are not reused.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ringplan.costs import masks
 from ringplan.estimation.core import estimate as estimated
 from ringplan.estimation.domains import cut
-from ringplan.feasibility import divisors, legal_cp, reasons
+from ringplan.feasibility import legal_cp, reasons
 from ringplan.findings import Finding
+from ringplan.link_checks import NOTABLE, judged_margin, rp208, rp215, rp216, rp217
 from ringplan.memory_checks import rp110, rp114, rp205, rp212, rp214
 from ringplan.schedule_checks import rp218, rp219, rp220
 from ringplan.units import show
@@ -63,15 +63,6 @@ def rp202(scenario: Scenario, estimate: Estimate) -> Finding | None:
     )
 
 
-def judged_margin(scenario: Scenario, estimate: Estimate) -> float | None:
-    """Margin that the verdict goes by: the worse of the phase's passes; None without a hop."""
-    ring = estimate.ring
-    margins: list[float | None] = [ring.overlap_margin]
-    if scenario.workload.phase == "train":
-        margins.append(ring.overlap_margin_backward)
-    return min((margin for margin in margins if margin is not None), default=None)
-
-
 def cp_window(scenario: Scenario, made: Estimate) -> tuple[int, int] | None:
     """Smallest and largest legal size that fits and hides; None if there is none, or no ring."""
     least, most = made.memory.min_cp_size, made.ring.max_cp_size
@@ -103,10 +94,6 @@ def _bigger_block(scenario: Scenario, estimate: Estimate) -> str:
         hidden = ring.min_block_tokens_hidden * scenario.mesh.cp_size
         ways.append(f"a context of {hidden:,} tokens over these ranks")
     return "; or ".join(ways) or "a faster link: no block hides a transfer on this one"
-
-
-#: Share of a layer's time below which nothing is worth a change.
-NOTABLE = 0.05
 
 
 def _better(scenario: Scenario, estimate: Estimate) -> str | None:
@@ -212,28 +199,6 @@ def rp207(scenario: Scenario, estimate: Estimate) -> Finding | None:
     )
 
 
-def rp208(scenario: Scenario, estimate: Estimate) -> Finding | None:
-    """The order of the mesh gives an axis a slower link than it could have."""
-    slow = [
-        row.axis for row in estimate.communication if row.axis == "tp" and row.link == "scale_out"
-    ]
-    if not slow:
-        return None
-    domain = scenario.hardware.scale_up.domain_size
-    heads = math.gcd(*(kind.query_heads for kind in scenario.model.kinds))
-    inside = max(divisors(math.gcd(domain, heads), scenario.mesh.tp_size))
-    cure = f"--tp {inside}"
-    if scenario.mesh.order[0] != "tp" and scenario.mesh.tp_size <= domain:
-        cure = "--set 'mesh.order=[tp, ulysses, ring, dp, pp]'"
-    return Finding(
-        "RP208",
-        "warning",
-        f"tensor-parallel groups cross the {domain}-rank domain: their all-reduces, twice a layer,"
-        " take the slow link",
-        cure,
-    )
-
-
 def rp209(scenario: Scenario, estimate: Estimate) -> Finding | None:  # noqa: ARG001
     """The context is longer than the model was made for."""
     limit = scenario.model.max_position_embeddings
@@ -306,6 +271,9 @@ RULES: tuple[Callable[[Scenario, Estimate], Finding | None], ...] = (
     rp211,
     rp213,
     rp214,
+    rp215,
+    rp216,
+    rp217,
     rp218,
     rp219,
     rp220,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ SIX_GROUPS = {
     "model.head_dim": 128,
 }
 RING_FIRST = {"mesh.order": ["ring", "ulysses", "tp", "dp", "pp"]}
+DATA_FIRST = {"mesh.order": ["dp", "tp", "ulysses", "ring", "pp"]}
+ONE_CARD = {"hardware.scale_out.cards_per_node": 1}
 SLOW_FORWARD = {
     "hardware.efficiency.attention_forward": 0.3,
     "hardware.efficiency.attention_backward": 1.0,
@@ -247,6 +250,12 @@ CASES: list[tuple[str, Given, Given]] = [
         {**LLAMA, "tp_size": 8, "cp_size": 8, "set": RING_FIRST},
         {**LLAMA, "tp_size": 8, "cp_size": 8},
     ),
+    (
+        "RP208",
+        {**LLAMA, "tp_size": 8, "dp_size": 2, "set": DATA_FIRST},
+        {**LLAMA, "tp_size": 4, "dp_size": 2, "set": DATA_FIRST},
+    ),
+    ("RP208", {**LLAMA, "tp_size": 16, "set": SIX_GROUPS}, {**LLAMA, "tp_size": 2}),
     ("RP209", {**LLAMA, "seq_len": 131_073}, LLAMA),
     ("RP210", {**GEMMA, "cp_size": 16}, {**GEMMA, "cp_size": 32}),
     ("RP210", {**GEMMA, "cp_size": 16}, {**LLAMA, "cp_size": 16}),
@@ -254,6 +263,29 @@ CASES: list[tuple[str, Given, Given]] = [
         "RP211",
         {**LLAMA, "cached_len": "120K", "cp_size": 16},
         {**LLAMA, "cached_len": "64K", "cp_size": 16},
+    ),
+]
+CASES += [
+    ("RP215", {**LLAMA, "cp_size": 16}, {**LLAMA, "cp_size": 16, "ulysses_size": 8}),
+    ("RP215", {**LLAMA, "cp_size": 16}, {**LLAMA, "cp_size": 8}),
+    ("RP215", {**LLAMA, "cp_size": 16}, {**LLAMA, "cp_size": 16, "tp_size": 8}),
+    ("RP215", {**LLAMA, "cp_size": 16}, {**LLAMA, "cp_size": 16, "set": ONE_CARD}),
+    ("RP216", TRAIN, {**TRAIN, "cp_size": 8}),
+    ("RP216", TRAIN, {**TRAIN, "phase": "prefill", "zero_stage": 0}),
+    (
+        "RP216",
+        {**QWEN, "cp_size": 16, "ep_size": 16},
+        {**QWEN, "cp_size": 16, "ep_size": 8},
+    ),
+    (
+        "RP217",
+        {**LLAMA, "cp_size": 16, "ulysses_size": 8, "set": RING_FIRST},
+        {**LLAMA, "cp_size": 16, "ulysses_size": 8},
+    ),
+    (
+        "RP217",
+        {**LLAMA, "cp_size": 16, "ulysses_size": 8, "set": RING_FIRST},
+        {**LLAMA, "model": "article-mha", "cp_size": 16, "ulysses_size": 16, "set": RING_FIRST},
     ),
 ]
 SEVERITY = {"RP1": {"error"}, "RP2": {"warning", "info"}}
@@ -314,3 +346,54 @@ def test_a_ring_that_a_hint_names_hides_its_hops() -> None:
     hint = next(f.hint for f in stalled.findings if f.code == "RP201")
     ranks = int(hint.rpartition("--cp ")[2].partition(",")[0])
     assert ringplan.estimate(**LLAMA, cp_size=ranks).summary.verdict in ("hidden", "none")
+
+
+def hint_of(code: str, given: Given) -> str:
+    return next(f.hint for f in ringplan.estimate(**given).findings if f.code == code)
+
+
+def order_of(hint: str) -> dict[str, list[str]]:
+    return {"mesh.order": hint.partition("[")[2].partition("]")[0].split(", ")}
+
+
+@pytest.mark.parametrize("order", list(permutations(["tp", "ulysses", "ring", "dp"])), ids="-".join)
+def test_an_order_that_a_hint_names_keeps_tensor_parallelism_and_exchange_inside(
+    order: tuple[str, ...],
+) -> None:
+    """Every order of the axes: what speaks is mended by what it says, one after the other."""
+    given: Given = {**LLAMA, "tp_size": 2, "cp_size": 8, "ulysses_size": 4, "dp_size": 2}
+    given["set"] = {"mesh.order": [*order, "pp"]}
+    for code in ("RP208", "RP217"):
+        if code in codes(given):
+            given["set"] = order_of(hint_of(code, given))
+    made = ringplan.estimate(**given)
+    crossing = {row.axis: row.crossing_hops for row in made.estimate.communication}
+
+    assert (crossing["tp"], crossing["ulysses"]) == (0, 0)
+    assert not {"RP208", "RP217"} & {f.code for f in made.findings}
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-8b"])
+@pytest.mark.parametrize("tp_size", [16, 32])
+def test_a_tensor_parallel_size_that_a_hint_names_is_legal_and_stays_inside(
+    model: str, tp_size: int
+) -> None:
+    given: Given = {**LLAMA, "model": model, "tp_size": tp_size}
+    fewer = int(hint_of("RP208", given).removeprefix("--tp "))
+
+    assert not {"RP102", "RP103", "RP208"} & {*codes({**given, "tp_size": fewer})}
+
+
+def test_an_exchange_that_a_hint_names_uses_every_card() -> None:
+    """One hop between two nodes, in place of fifteen that wait for one; eight cards for one."""
+    given: Given = {**LLAMA, "seq_len": "32K", "cp_size": 16}
+    hint = hint_of("RP215", given)
+    degree = int(hint.removeprefix("--ulysses ").partition(" ")[0])
+    flat = ringplan.estimate(**given).estimate
+    mended = ringplan.estimate(**given, ulysses_size=degree).estimate
+
+    assert "(1 gated hop in place of 15; " in hint
+    assert [row.cards_busy for row in flat.communication] == [1]
+    assert next(row.cards_busy for row in mended.communication if row.axis == "ring") == 8
+    assert mended.ring.time_forward < flat.ring.time_forward
+    assert "a double ring: 1 hop between domains" in hint

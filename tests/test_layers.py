@@ -30,11 +30,15 @@ LAYERS: dict[str, set[str]] = {
     "remedies": {"estimation", "feasibility", "specs"},
     "memory_checks": {"findings", "remedies", "estimation", "specs", "units"},
     "schedule_checks": {"feasibility", "findings", "estimation", "specs", "units"},
+    "link_checks": {"findings", "estimation", "feasibility", "specs", "costs", "units"},
     "checks": {
-        "findings", "memory_checks", "schedule_checks", "estimation", "feasibility", "specs",
-        "costs", "units",
+        "findings", "memory_checks", "schedule_checks", "link_checks", "estimation",
+        "feasibility", "specs", "costs", "units",
     },
-    "assess": {"feasibility", "findings", "checks", "estimation", "specs", "timeline", "units"},
+    "assess": {
+        "feasibility", "findings", "checks", "link_checks", "estimation", "specs", "timeline",
+        "units",
+    },
     "render": {
         "errors", "units", "costs", "specs", "feasibility", "estimation", "remedies", "findings",
         "checks",

@@ -49,7 +49,8 @@ def wire_bytes_per_token(
 
 
 @formula(
-    equation="smallest n with 2 B h (d_k + d_v)(u phi n^2 + f y n) / F(f n u) >= m (a + B n w / W)",
+    equation="smallest n with 2 B h (d_k + d_v)(u phi n^2 + f y n) / F(f n u) >= m (a + B n w / W),"
+    " W at a message of B n w / messages",
     unit="token",
     scope="rank, sequence",
     source="the overlap margin at the estimate's own rates, latency included",
@@ -72,32 +73,40 @@ def min_block_tokens(
     sizes: Sequence[Number],
     shares: Sequence[Number],
     bandwidth: Number,
+    message_sizes: Sequence[Number],
+    link_shares: Sequence[Number],
+    messages: Number,
     latency: Number,
 ) -> Number:
     """
     Smallest legal block whose steady step hides its transfer by a margin.
 
     The block is n = S/P tokens of one rank. Inside a hybrid's ring a rank works on n u tokens with
-    1/u of the heads. Below it the transfer is not hidden; where a table of efficiencies rises
-    faster than the size of the work there may be other crossings. Beyond 2^32 granules there is
+    1/u of the heads. The link's rate is that of the block's message. Below it the transfer is not
+    hidden; where a table of efficiencies rises faster than the size of the work, or of the
+    message, there may be other crossings. Beyond 2^32 granules there is
     none and twice that is returned.
 
     >>> min_block_tokens(
     ...     margin=1, granule=1, batch_size=1, num_heads=32, head_dim=128, v_head_dim=128,
     ...     visible_share=1, diagonal_share=0, new_tokens=1, seq_len=1, ulysses_size=1,
-    ...     wire_bytes_per_token=16384, peak=1e12, sizes=(1,), shares=(1,), bandwidth=3e9, latency=0
+    ...     wire_bytes_per_token=16384, peak=1e12, sizes=(1,), shares=(1,), bandwidth=3e9,
+    ...     message_sizes=(1,), link_shares=(1,), messages=1, latency=0
     ... )
     334
     """
     new_share = new_tokens / seq_len
     per_pair = 2 * batch_size * num_heads * (head_dim + v_head_dim)
-    per_token = batch_size * wire_bytes_per_token / bandwidth
+    per_token = batch_size * wire_bytes_per_token
+    share = interpolation(message_sizes, link_shares)
     efficiency = interpolation(sizes, shares)
 
     def hides(block: Number) -> bool:
         pairs = (visible_share * ulysses_size * block + diagonal_share * new_share) * block
         rate = peak * efficiency(maximum(new_share * block * ulysses_size, 1))
-        return per_pair * pairs / rate >= margin * (latency + per_token * block)
+        sent = per_token * block
+        wire = share(sent / messages) * bandwidth
+        return per_pair * pairs / rate >= margin * (latency + sent / wire)
 
     return smallest(hides, step=granule, bits=32)
 

@@ -1,11 +1,11 @@
-"""Tokens, heads and layers on one rank; which link a group of ranks crosses."""
+"""Tokens, heads and layers on one rank."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, ceil_div, divide, maximum, minimum, where
+from ringplan.costs.numeric import Number, ceil_div, divide, maximum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -245,91 +245,6 @@ def ring_tokens(*, tokens: Number, ulysses_size: Number) -> Number:
     32768
     """
     return tokens * ulysses_size
-
-
-@formula(
-    equation="s = (product of the inner axes) x (size of the axis)",
-    unit="rank",
-    scope="job",
-    source="mesh order, innermost first",
-)
-def group_span(*, inner_ranks: Number, group_size: Number) -> Number:
-    """
-    Consecutive ranks over which one group of an axis is spread.
-
-    >>> group_span(inner_ranks=8, group_size=4)
-    32
-    """
-    return inner_ranks * group_size
-
-
-@formula(
-    equation="1 if s <= D and (D mod s = 0 or world <= D), else 0",
-    unit="1",
-    scope="job",
-    source="a group is as fast as the slowest link it crosses",
-)
-def fits_domain(*, span: Number, domain_size: Number, world_size: Number) -> Number:
-    """
-    Whether every group of an axis stays inside the scale-up domain (1) or some cross it (0).
-
-    >>> fits_domain(span=8, domain_size=8, world_size=64)
-    1
-    >>> fits_domain(span=6, domain_size=8, world_size=48)
-    0
-    """
-    aligned = maximum(where(domain_size % span == 0, 1, 0), where(world_size <= domain_size, 1, 0))
-    return minimum(aligned, where(span <= domain_size, 1, 0))
-
-
-@formula(
-    equation="inside x up + (1 - inside) x out",
-    unit="*",
-    scope="rank",
-    source="a group is as fast as the slowest link it crosses",
-)
-def of_slowest_link(*, inside: Number, scale_up: Number, scale_out: Number) -> Number:
-    """
-    A property of the link that paces a group: the scale-up one inside the domain.
-
-    >>> of_slowest_link(inside=1, scale_up=450e9, scale_out=50e9)
-    450e9
-    """
-    return where(inside == 1, scale_up, scale_out)
-
-
-@formula(
-    equation="W = eta W_nominal",
-    unit="B/s",
-    scope="rank",
-    source="measured share of the nominal rate",
-)
-def achieved_bandwidth(*, bandwidth: Number, efficiency: Number) -> Number:
-    """
-    One-way bytes per second that a transfer really gets.
-
-    >>> achieved_bandwidth(bandwidth=50e9, efficiency=0.9)
-    45e9
-    """
-    return bandwidth * efficiency
-
-
-@formula(
-    equation="min(W_device, (k - 1) W_pair)",
-    unit="B/s",
-    scope="rank",
-    source="a mesh has one link a pair; a switch gives any pair all of them",
-)
-def mesh_bandwidth(*, bandwidth: Number, pair_bandwidth: Number, group_size: Number) -> Number:
-    """
-    One-way bytes per second of a rank that talks to its whole group at once.
-
-    >>> mesh_bandwidth(bandwidth=448e9, pair_bandwidth=64e9, group_size=8)
-    448e9
-    >>> mesh_bandwidth(bandwidth=448e9, pair_bandwidth=64e9, group_size=2)
-    64e9
-    """
-    return minimum(bandwidth, maximum(group_size - 1, 1) * pair_bandwidth)
 
 
 @formula(equation="k - 1", unit="hop", scope="rank, layer", source="ring algorithm")

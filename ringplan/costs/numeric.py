@@ -160,6 +160,8 @@ def interpolation(sizes: Sequence[Any], values: Sequence[Any]) -> Callable[[Any]
     >>> at(2048), at(9999)
     (0.5, 0.75)
     """
+    if len(sizes) == 1:
+        return lambda _: values[0]
     logs = [log2(each) for each in sizes]
     pieces = [
         (low, high, ratio(there - here, high - low, otherwise=0))

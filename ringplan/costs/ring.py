@@ -315,7 +315,7 @@ def overlapped_exposure(
 
 
 @formula(
-    equation="max(x_0 - c_0, 0) + (R - 2) max(x - c, 0) + max(x_last - c, 0) + home,"
+    equation="max(x_0 - c_0, 0) + (R - 2) max(x - c, 0) + max(x_last - c_last, 0) + home,"
     " none for R = 1",
     unit="s",
     scope="rank, layer",
@@ -326,6 +326,7 @@ def backward_exposure(
     *,
     first_step_time: Number,
     step_time: Number,
+    last_step_time: Number,
     first_transfer: Number,
     transfer_time: Number,
     last_transfer: Number,
@@ -336,14 +337,14 @@ def backward_exposure(
     Communication of a backward pass that the steps do not hide.
 
     >>> backward_exposure(
-    ...     first_step_time=5, step_time=4, first_transfer=6, transfer_time=7, last_transfer=1,
-    ...     home_time=2, ring_size=4
+    ...     first_step_time=5, step_time=4, last_step_time=4, first_transfer=6, transfer_time=7,
+    ...     last_transfer=1, home_time=2, ring_size=4
     ... )
     9
     """
     first = maximum(first_transfer - first_step_time, 0)
     middle = maximum(ring_size - 2, 0) * maximum(transfer_time - step_time, 0)
-    last = maximum(last_transfer - step_time, 0)
+    last = maximum(last_transfer - last_step_time, 0)
     return where(ring_size > 1, first + middle + last + home_time, 0)
 
 

@@ -66,7 +66,16 @@ ep_size | E | rank | expert-parallel ranks
 world_size | world | rank | ranks of the job
 group_size | k | rank | ranks of one group
 inside_ranks | D | rank | context ranks that fit into one domain
-inner_ranks | - | rank | ranks on the axes inside this one
+inner_ranks | i | rank | ranks on the axes inside this one
+first_rank | f | rank | first rank of a ring
+side | d | rank | devices along the slowest side of a box of a torus
+closes | - | 1 | 1 where that side closes into a ring, else 0
+devices_per_node | N | rank | devices of a node
+cards_per_node | cards | 1 | network cards of a node
+senders | - | rank | ranks of a node that would send out of it at once
+crossing_hops | - | hop | hops of a ring that leave the domain
+flows_per_node | flows | 1 | transfers that leave a node at once
+directions | - | 1 | ways round in which a ring sends at once
 span | s | rank | consecutive ranks a group is spread over
 domain_size | D | rank | ranks that share the scale-up fabric
 residual_shards | s | rank | ranks that share the residual stream of a token
@@ -86,6 +95,10 @@ sizes | q_i | token | sizes of an efficiency table
 shares | eta_i | 1 | efficiencies at those sizes
 bandwidth | W | B/s | bytes per second, one way
 pair_bandwidth | W_pair | B/s | what one pair of ranks can use
+message_bytes | m | B | bytes of one message
+message_sizes | m_i | B | sizes of a link's efficiency table
+link_shares | eta_i | 1 | a link's efficiencies at those sizes
+messages | - | 1 | messages in which a transfer is sent
 latency | a | s | start-up of one transfer
 latencies | k | 1 | transfers one after another
 inside | - | 1 | 1 if the group stays in the fast domain
@@ -222,6 +235,7 @@ kv_time | x_kv | s | time of a hop of keys and values
 gradient_time | x_dkv | s | time of a hop of their gradients
 inner_transfer | x_in | s | time of a hop inside a window
 outer_transfer | x_out | s | time of a hop between windows
+last_step_time | c_last | s | compute time of the last step
 first_transfer | x_0 | s | time of what travels beside step 0
 last_transfer | x_last | s | time of what travels beside the last step
 home_time | home | s | time of hops after the last step

@@ -17,8 +17,9 @@ from ringplan.estimation.transfers import (
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.device import Device
     from ringplan.estimation.kinds import Kind
+    from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
     from ringplan.estimation.shapes import Shape
 
@@ -66,7 +67,7 @@ def layer(x: Numbers, kind: Kind, device: Device) -> Layer:
 def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = False) -> Pass:
     """Time one direction of the layer of shape ``s`` in the layout of ``x``."""
     flops, first, compute = _compute(x, s, device, backward=backward)
-    merge = _merge(x, s, device, backward=backward)
+    merge = merge_time(x, s, device, backward=backward)
     later, busy = (
         compute,
         ring.busy_time(first_step_time=first, step_time=compute, ring_size=s.ring_size),
@@ -115,7 +116,7 @@ def of_step(x: Numbers, forward: Number, backward: Number) -> Number:
     )
 
 
-def _merge(x: Numbers, s: Shape, device: Device, *, backward: bool) -> Number | None:
+def merge_time(x: Numbers, s: Shape, device: Device, *, backward: bool) -> Number | None:
     """Time of merging a step into the sums; None where the kernel does it."""
     if not x.schedule.merge_bytes_per_element or not in_ring(x):
         return None
@@ -130,13 +131,18 @@ def _merge(x: Numbers, s: Shape, device: Device, *, backward: bool) -> Number | 
     )
 
 
+def slowed(x: Numbers) -> bool:
+    """Whether kernels that move data hold some of the compute."""
+    return x.schedule.uses_compute_units and x.schedule.overlaps and in_ring(x)
+
+
 def _compute(
     x: Numbers, s: Shape, device: Device, *, backward: bool
 ) -> tuple[Number, Number, Number]:
     """FLOPs of a later step; times of step 0 and of a later step."""
     count = attention.attention_backward_flops if backward else attention.attention_flops
     rate = device.flops_per_second(s.query_tokens, backward=backward)
-    if x.schedule.uses_compute_units and x.schedule.overlaps and in_ring(x):
+    if slowed(x):
         rate = device.beside_communication(rate)
     memory = device.read_time(s.hop_bytes) if x.phase == "decode" else None
 
@@ -183,13 +189,19 @@ def ulysses_time(x: Numbers, device: Device, exchange: Number) -> Number | None:
     """Time of the exchange; None without one."""
     if x.sizes["ulysses"] == 1:
         return None
-    link = device.link(x, "ulysses", collective=True)
+    link = device.link(x, "ulysses", all_to_all=True)
+    rounds = x.of_schedule("all_to_alls")
     return collectives.collective_time(
         transfer_bytes=exchange,
-        bandwidth=link.bandwidth,
+        bandwidth=link.bandwidth(exchange, rounds, peers(x, x.sizes["ulysses"])),
         latency=link.latency,
-        latencies=x.of_schedule("all_to_alls"),
+        latencies=rounds,
     )
+
+
+def peers(x: Numbers, group_size: int) -> Number:
+    """Ranks that a rank of an all-to-all sends a message to."""
+    return x.leaf.derived("messages", group_size - 1, "one to each other rank of the group")
 
 
 def margin(

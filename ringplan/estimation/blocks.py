@@ -10,13 +10,15 @@ from ringplan.estimation.attention import HIDDEN
 from ringplan.estimation.domains import rings_inside
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.shapes import wire_elements
+from ringplan.estimation.transfers import ring_link
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
     from ringplan.estimation.attention import Layer
-    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.device import Device
     from ringplan.estimation.kinds import Kind
     from ringplan.estimation.leaves import Table
+    from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
 
@@ -27,12 +29,13 @@ LONGEST = 2**32
 
 def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Number | None]:
     """Answer for the ring of the widest layer, at its own link's rates; None where none does."""
-    link = device.link(x, "ring")
+    link = ring_link(x, device)
+    both = x.schedule.bidirectional
     common = _common(x, widest)
     just = x.leaf.derived("margin", 1, "the transfer just fits")
     hidden = {
-        "scale_up": _hidden(x, device, common, device.hop_link(x, inside=True)),
-        "scale_out": _hidden(x, device, common, device.hop_link(x, inside=False)),
+        "scale_up": _hidden(x, device, common, device.hop_link(x, inside=True, both_ways=both)),
+        "scale_out": _hidden(x, device, common, device.hop_link(x, inside=False, both_ways=both)),
     }
     blocks = {
         "min_block_tokens": _smallest(x, device, common, link, just),
@@ -43,7 +46,7 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
         **found,
         "min_block_tokens_ideal": hiding.min_block_tokens_ideal(
             flops_per_second=device.flops_per_second(widest.shape.query_tokens),
-            bandwidth=link.bandwidth,
+            bandwidth=link.bandwidth(widest.shape.hop_bytes, x.of_schedule("messages_per_hop")),
             latency=link.latency,
             **common,
         ),
@@ -95,7 +98,7 @@ def _smallest(
     x: Numbers, device: Device, common: dict[str, Number], link: Link, margin: Number
 ) -> Number:
     """Smallest block of the phase's passes on a link."""
-    forward = _of_pass(x, common, link, margin, device.peak, device.forward)
+    forward = _of_pass(x, common, link, margin, device, device.forward)
     if x.phase != "train":
         return forward
     kind = x.kinds[x.widest]
@@ -107,12 +110,12 @@ def _smallest(
             kv_bytes=common["wire_bytes_per_token"], gradient_bytes=gradients
         ),
     }
-    backward = _of_pass(x, common | sizes, link, margin, device.peak, device.backward)
+    backward = _of_pass(x, common | sizes, link, margin, device, device.backward)
     return hiding.larger_block(forward=forward, backward=backward)
 
 
 def _of_pass(  # noqa: PLR0917 - what the formula needs
-    x: Numbers, common: dict[str, Number], link: Link, margin: Number, peak: Number, table: Table
+    x: Numbers, common: dict[str, Number], link: Link, margin: Number, device: Device, table: Table
 ) -> Number:
     striped = x.causal and x.partition == "striped"
     return hiding.min_block_tokens(
@@ -121,10 +124,13 @@ def _of_pass(  # noqa: PLR0917 - what the formula needs
         diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
         new_tokens=x.tokens.new,
         seq_len=x.tokens.context,
-        peak=peak,
+        peak=device.peak,
         sizes=table.sizes,
         shares=table.shares,
-        bandwidth=link.bandwidth,
+        bandwidth=link.nominal,
+        message_sizes=link.table.sizes,
+        link_shares=link.table.shares,
+        messages=x.of_schedule("messages_per_hop"),
         latency=link.latency,
         **common,
     )

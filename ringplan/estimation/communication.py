@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs import axes, collectives, memory, ring
-from ringplan.estimation.attention import ulysses_exchange, ulysses_time
+from ringplan.estimation.attention import peers, ulysses_exchange, ulysses_time
 from ringplan.estimation.caches import sequence_state
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.parameters import gradient_size, training_state, weights
@@ -59,9 +59,10 @@ def _ring(
         return None
     runs = passes_of(x, layers)
     counts = attention_layers(x, stage) * (len(runs) // len(layers))
+    link = device.link(x, "ring")
     return Communication(
         axis="ring",
-        link=device.link(x, "ring").name,
+        link=link.name,
         bytes=ring.bytes_of_layers(layers=counts, layer_bytes=tuple(r.ring_bytes for r in runs)),
         time=ring.time_of_layers(layers=counts, layer_time=tuple(r.ring_time for r in runs)),
         exposed_time=ring.time_of_layers(
@@ -70,6 +71,7 @@ def _ring(
         latencies=ring.latencies_of_layers(
             layers=counts, latencies=tuple(r.ring_latencies for r in runs)
         ),
+        **link.placement,
     )
 
 
@@ -95,13 +97,15 @@ def _ulysses(
         layers=counts, layer_time=tuple(each for each in times if each is not None)
     )
     rounds = x.of_schedule("all_to_alls")
+    link = device.link(x, "ulysses", all_to_all=True)
     return Communication(
         axis="ulysses",
-        link=device.link(x, "ulysses").name,
+        link=link.name,
         bytes=ring.bytes_of_layers(layers=counts, layer_bytes=tuple(sent)),
         time=time,
         exposed_time=time,
         latencies=ring.latencies_of_layers(layers=counts, latencies=(rounds,) * len(sent)),
+        **link.placement,
     )
 
 
@@ -124,14 +128,21 @@ def _states(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         passes=passes(x),
     )
     link = device.link(x, "ulysses", "ring")
+    chain = axes.state_chain_bytes(bytes_sent=sent, cp_size=x.cp_size)
     time = collectives.collective_time(
-        transfer_bytes=axes.state_chain_bytes(bytes_sent=sent, cp_size=x.cp_size),
-        bandwidth=link.bandwidth,
+        transfer_bytes=chain,
+        bandwidth=link.bandwidth(chain, latencies),
         latency=link.latency,
         latencies=latencies,
     )
     return Communication(
-        axis="state", link=link.name, bytes=sent, time=time, exposed_time=time, latencies=latencies
+        axis="state",
+        link=link.name,
+        bytes=sent,
+        time=time,
+        exposed_time=time,
+        latencies=latencies,
+        **link.placement,
     )
 
 
@@ -145,11 +156,23 @@ def _row(
     latencies: Number,
     exposed: bool,
     collective: bool = True,
-    group_size: int | None = None,
+    exchange: int | None = None,
 ) -> Communication:
-    link = device.link(x, *over, collective=collective, group_size=group_size)
+    """
+    Make the row of an axis.
+
+    A collective is a ring of hops, `latencies` in all, and a hop one message; in all-to-alls of
+    `exchange` ranks, `latencies` in all, a rank has a message for each other one.
+    """
+    link = device.link(
+        x, *over, collective=collective, all_to_all=exchange is not None, group_size=exchange
+    )
+    messages = (latencies,) if exchange is None else (latencies, peers(x, exchange))
     time = collectives.collective_time(
-        transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
+        transfer_bytes=sent,
+        bandwidth=link.bandwidth(sent, *messages),
+        latency=link.latency,
+        latencies=latencies,
     )
     return Communication(
         axis=axis,
@@ -158,6 +181,7 @@ def _row(
         time=time,
         exposed_time=time if exposed else None,
         latencies=latencies,
+        **link.placement,
     )
 
 
@@ -206,7 +230,7 @@ def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
         sent=sent,
         latencies=latencies,
         exposed=True,
-        group_size=device.scenario.mesh.ep_size,
+        exchange=device.scenario.mesh.ep_size,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs import collectives, decode, layout, rank_cache, ring
+from ringplan.estimation.attention import peers
 from ringplan.estimation.caches import elements_on_rank
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.results import CachedPrefix, Dcp, Decode, Passing, RotateKV, StationaryKV
@@ -61,7 +62,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             time=decode.rotate_time(
                 cp_size=x.cp_size,
                 bytes_sent=rotated,
-                bandwidth=link.bandwidth,
+                bandwidth=link.bandwidth(shard),
                 latency=link.latency,
             ),
         ),
@@ -69,7 +70,7 @@ def decode_step(x: Numbers, kind: Kind, device: Device) -> Decode:
             bytes_sent=exchanged,
             time=collectives.collective_time(
                 transfer_bytes=exchanged,
-                bandwidth=link.bandwidth,
+                bandwidth=link.bandwidth(exchanged, latencies),
                 latency=link.latency,
                 latencies=latencies,
             ),
@@ -122,7 +123,10 @@ def dcp_step(x: Numbers, kind: Kind, device: Device) -> Dcp | None:
     link = device.link(x, "tp", collective=True, group_size=plain(x.dcp_size))
     latencies = x.of_schedule("decode_latencies")
     time = collectives.collective_time(
-        transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
+        transfer_bytes=sent,
+        bandwidth=link.bandwidth(sent, latencies, peers(x, plain(x.dcp_size))),
+        latency=link.latency,
+        latencies=latencies,
     )
     memory, share = device.profile.memory.bandwidth, device.profile.efficiency.memory
     return Dcp(
@@ -158,7 +162,9 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
 
     queries = block(kind.head_dim, x.activation_bytes, nothing)
     outputs = block(kind.v_head_dim, x.activation_bytes, x.accumulator_bytes)
-    hop = ring.transfer_time(transfer_bytes=queries, bandwidth=link.bandwidth, latency=link.latency)
+    hop = ring.transfer_time(
+        transfer_bytes=queries, bandwidth=link.bandwidth(queries), latency=link.latency
+    )
     q_time = decode.pass_q_time(
         ring_time=ring.pass_time(
             busy_time=kv.busy_time,
@@ -171,7 +177,7 @@ def cached_prefix(x: Numbers, layer: Layer, device: Device) -> CachedPrefix:
         ),
         cp_size=s.ring_size,
         output_bytes=outputs,
-        bandwidth=link.bandwidth,
+        bandwidth=link.bandwidth(outputs),
         latency=link.latency,
     )
     kv_time = ring.pass_time(busy_time=kv.busy_time, exposed_time=kv.ring_exposure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ringplan.estimation.placement import inner_ranks, sizes_of
 from ringplan.feasibility import divisors
 
 if TYPE_CHECKING:
@@ -35,6 +36,4 @@ def cut(scenario: Scenario) -> bool:
 def _inner(scenario: Scenario) -> int:
     """Ranks between two neighbours of a ring."""
     mesh = scenario.mesh
-    sizes = {"tp": mesh.tp_size, "ulysses": mesh.ulysses_size}
-    sizes |= {"dp": mesh.dp_size, "pp": mesh.pp_size}
-    return math.prod(sizes[axis] for axis in mesh.order[: mesh.order.index("ring")])
+    return inner_ranks(mesh.order, sizes_of(mesh), ("ring",), mesh.ring_size)

@@ -14,6 +14,7 @@ from ringplan.costs import cache, layout, model_state
 from ringplan.estimation.domains import inner_ring
 from ringplan.estimation.kinds import Kind, cache_formats, kind_of, widest_kind
 from ringplan.estimation.leaves import Leaves, plain
+from ringplan.estimation.placement import sizes_of
 from ringplan.estimation.stages import Stage, stages_of
 from ringplan.specs.dtypes import ELEMENT_BYTES
 
@@ -172,13 +173,7 @@ def numbers(scenario: Scenario, origin: Callable[[str], str] | None = None) -> N
         leaf=leaf,
         schedule=scenario.schedule,
         asked_schedule=scenario.schedule.name,
-        sizes={
-            "tp": mesh.tp_size,
-            "ulysses": mesh.ulysses_size,
-            "ring": mesh.ring_size,
-            "dp": mesh.dp_size,
-            "pp": mesh.pp_size,
-        },
+        sizes=sizes_of(mesh),
         phase=work.phase,
         multiple=multiple,
         documents=documents,

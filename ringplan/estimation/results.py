@@ -22,6 +22,7 @@ from ringplan.costs import (
     fit,
     hiding,
     layout,
+    links,
     masks,
     memory,
     model_state,
@@ -288,6 +289,12 @@ class Communication(NamedTuple):
             axes.expert_parallel_latencies,
         ),
     ]
+    ranks: Annotated[Number, plain("Ranks of a group.", "rank", "group")]
+    crossing_hops: Annotated[
+        Number, metric(links.crossing_hops, about="Of ranks in their order around the group.")
+    ]
+    flows_per_node: Annotated[Number, metric(links.flows_per_node)]
+    cards_busy: Annotated[Number, metric(links.cards_busy, about="0 where nothing leaves it.")]
 
     @property
     def label(self) -> str:

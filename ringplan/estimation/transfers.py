@@ -9,7 +9,8 @@ from ringplan.estimation.leaves import plain
 
 if TYPE_CHECKING:
     from ringplan.costs.numeric import Number
-    from ringplan.estimation.device import Device, Link
+    from ringplan.estimation.device import Device
+    from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
     from ringplan.estimation.shapes import Shape
 
@@ -138,10 +139,10 @@ def timing(
 ) -> Timing:
     """Time one direction of a layer; there is more than one rank in the ring."""
     if x.schedule.kv_exchange == "gather":
-        return _gathered(x, s, device, steps, sent, backward=backward)
+        return _gathered(x, s, device, steps, backward=backward)
     if x.schedule.double_ring:
         return _double(x, s, device, steps, sent, backward=backward)
-    hop = hop_time(device.link(x, "ring"), s.hop_bytes)
+    hop = hop_time(x, ring_link(x, device), s.hop_bytes)
     hops = kv_hops(x, s, backward=backward)
     if not backward:
         wire = ring.hops_time(hops=hops, transfer_time=hop)
@@ -160,12 +161,12 @@ def _backward_ring(  # noqa: PLR0917 - one direction of one layer
     x: Numbers, s: Shape, device: Device, steps: Steps, kv: Number, hops: Number
 ) -> Timing:
     """K and V again, with their gradients a step behind them."""
-    link = device.link(x, "ring")
+    link = ring_link(x, device)
     schedule = x.schedule
-    gradient = hop_time(link, s.gradient_bytes)
+    gradient = hop_time(x, link, s.gradient_bytes)
     together = ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
     if schedule.joins_gradients or schedule.streams > 1:  # one message, or one shared wire
-        both = hop_time(link, together)
+        both = hop_time(x, link, together)
     else:
         both = ring.one_after_another(kv_time=kv, gradient_time=gradient)
     nothing = x.leaf.derived("home_time", 0, "the last hop arrives with the last step")
@@ -177,9 +178,11 @@ def _backward_ring(  # noqa: PLR0917 - one direction of one layer
     if not schedule.overlaps:
         exposed = ring.synchronous_exposure(transfer_time=both, hops=hops, home_time=home)
         return Timing(both, wire, latencies, exposed)
+    ends = (steps.later, steps.first) if schedule.reverses else (steps.first, steps.later)
     exposed = ring.backward_exposure(
-        first_step_time=steps.first,
+        first_step_time=ends[0],
         step_time=steps.later,
+        last_step_time=ends[1],
         first_transfer=both if schedule.gradient_extra_hops > 0 else kv,
         transfer_time=both,
         last_transfer=both if schedule.kv_extra_hops_backward >= 0 else gradient,
@@ -199,10 +202,10 @@ def _double(
     if backward:
         message = ring.backward_hop_bytes(kv_bytes=s.hop_bytes, gradient_bytes=s.gradient_bytes)
         home = ring.one_after_another(
-            kv_time=hop_time(inner_link, s.gradient_bytes),
-            gradient_time=hop_time(outer_link, s.gradient_bytes),
+            kv_time=hop_time(x, inner_link, s.gradient_bytes),
+            gradient_time=hop_time(x, outer_link, s.gradient_bytes),
         )
-    inner, outer = hop_time(inner_link, message), hop_time(outer_link, message)
+    inner, outer = hop_time(x, inner_link, message), hop_time(x, outer_link, message)
     exposed = ring.double_ring_exposure(
         first_step_time=steps.first,
         step_time=steps.later,
@@ -225,29 +228,44 @@ def _double(
     )
 
 
-def _gathered(
-    x: Numbers, s: Shape, device: Device, steps: Steps, sent: Volume, *, backward: bool
-) -> Timing:
-    """All blocks at once, hidden by what the schedule computes meanwhile; then gradients."""
+class GatherTimes(NamedTuple):
+    """Seconds of an all-gather of K and V, and of a reduce-scatter of their gradients."""
+
+    kv: Number
+    scatter: Number
+    latencies: Number
+
+
+def gather_times(x: Numbers, s: Shape, device: Device, *, backward: bool) -> GatherTimes:
+    """Time the collectives of one direction of a layer."""
     rounds = layout.gather_latencies(
         group_size=s.ring_size, messages=x.of_schedule("messages_per_hop")
     )
-    kv = _collective(x, device, sent.kv, rounds)
-    exposed = _beside(x, s, steps, kv)
+    sent = volume(x, s, backward=backward)
+    kv = scatter = x.leaf.derived("gather_time", 0, "nothing is gathered")
+    if not (backward and x.schedule.keeps_gathered):
+        kv = _collective(x, device, sent.kv, rounds)
+    if backward and x.schedule.gradient_exchange == "reduce_scatter":
+        scatter = _collective(x, device, sent.gradients, rounds)
+    return GatherTimes(kv, scatter, rounds)
+
+
+def _gathered(x: Numbers, s: Shape, device: Device, steps: Steps, *, backward: bool) -> Timing:
+    """All blocks at once, hidden by what the schedule computes meanwhile; then gradients."""
+    kv, scatter, rounds = gather_times(x, s, device, backward=backward)
+    kept = backward and x.schedule.keeps_gathered
+    exposed = kv if kept else beside(x, s, steps, kv)
     if not backward:
         return Timing(None, kv, rounds, exposed)
-    if x.schedule.keeps_gathered:
-        kv = exposed = x.leaf.derived("gather_time", 0, "gathered K and V were kept")
-    if x.schedule.gradient_exchange == "reduce_scatter":
-        home = scatter = _collective(x, device, sent.gradients, rounds)
-        hops = rounds
-    else:
-        hop = hop_time(device.link(x, "ring"), s.gradient_bytes)
+    home, hops = scatter, rounds
+    if x.schedule.gradient_exchange == "ring":
+        hop = hop_time(x, ring_link(x, device), s.gradient_bytes)
         hops = gradient_hops(x, s)
         scatter = ring.hops_time(hops=hops, transfer_time=hop)
         home = ring.backward_exposure(
             first_step_time=steps.first,
             step_time=steps.later,
+            last_step_time=steps.later,
             first_transfer=x.leaf.derived("first_transfer", 0, "no gradients yet"),
             transfer_time=hop,
             last_transfer=hop,
@@ -262,7 +280,7 @@ def _gathered(
     )
 
 
-def _beside(x: Numbers, s: Shape, steps: Steps, gather: Number) -> Number:
+def beside(x: Numbers, s: Shape, steps: Steps, gather: Number) -> Number:
     """Time of an all-gather that nothing hides."""
     match x.schedule.gather_overlap:
         case "own_block":
@@ -275,17 +293,28 @@ def _beside(x: Numbers, s: Shape, steps: Steps, gather: Number) -> Number:
     return gather
 
 
-def _collective(x: Numbers, device: Device, sent: Number, latencies: Number) -> Number:
+def _collective(x: Numbers, device: Device, sent: Number, rounds: Number) -> Number:
+    """Time of a ring all-gather or reduce-scatter: so many messages, one after another."""
     link = device.link(x, "ring", collective=True)
     return collectives.collective_time(
-        transfer_bytes=sent, bandwidth=link.bandwidth, latency=link.latency, latencies=latencies
+        transfer_bytes=sent,
+        bandwidth=link.bandwidth(sent, rounds),
+        latency=link.latency,
+        latencies=rounds,
     )
 
 
-def hop_time(link: Link, hop_bytes: Number) -> Number:
-    """Time of a hop."""
+def ring_link(x: Numbers, device: Device) -> Link:
+    """Return the link that paces the ring of a layout."""
+    return device.link(x, "ring", both_ways=x.schedule.bidirectional)
+
+
+def hop_time(x: Numbers, link: Link, hop_bytes: Number) -> Number:
+    """Time of a hop, in as many messages as the schedule sends it in."""
     return ring.transfer_time(
-        transfer_bytes=hop_bytes, bandwidth=link.bandwidth, latency=link.latency
+        transfer_bytes=hop_bytes,
+        bandwidth=link.bandwidth(hop_bytes, x.of_schedule("messages_per_hop")),
+        latency=link.latency,
     )
 
 

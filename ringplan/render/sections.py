@@ -252,10 +252,13 @@ _LAYER = {"prefill": "layer", "train": "step", "decode": "layer"}
 
 
 def _communication(assessment: Assessment) -> Section:
+    cards = assessment.scenario.hardware.scale_out.cards
     rows = [
         [
             row.axis,
             row.link,
+            f"{row.crossing_hops} of {row.ranks}" if row.crossing_hops else "none",
+            f"{row.cards_busy} of {cards}" if row.cards_busy else "-",
             show(row.bytes, "B"),
             cell(row.time, "s"),
             cell(row.exposed_time, "s"),
@@ -265,7 +268,7 @@ def _communication(assessment: Assessment) -> Section:
     ]
     return Section(
         "Communication of one rank, all its layers",
-        ["axis", "link", "bytes", "time", "exposed", "latencies"],
+        ["axis", "link", "leaving", "cards", "bytes", "time", "exposed", "latencies"],
         rows,
     )
 

@@ -136,6 +136,11 @@ class ScaleOut(Spec):
         default=None, description="Network cards of a node; None is one a device."
     )
 
+    @property
+    def cards(self) -> int:
+        """Cards of a node that carry transfers of their own: those beyond one a device do not."""
+        return min(self.cards_per_node or self.devices_per_node, self.devices_per_node)
+
 
 class HardwareProfile(Spec):
     """One device. Every number of a shipped profile has a source."""

@@ -46,6 +46,8 @@ class Traffic(NamedTuple):
         The same for dK and dV.
     together
         A hop of both on each edge, where they share the wire; None is one communicator.
+    early_gradients
+        Whether a useless first hop of gradients travels beside step 0.
     overlaps
         Whether hops travel while a step computes.
     exchange
@@ -62,6 +64,7 @@ class Traffic(NamedTuple):
     gradients: Array | None = None
     gradient_hops: int = 0
     together: Array | None = None
+    early_gradients: bool = False
     overlaps: bool = True
     exchange: float = 0.0
     gather: float = 0.0
@@ -141,7 +144,9 @@ def _overlapping(
     ranks: _Ranks, traffic: Traffic, step: int, seconds: Array, merging: Array | float
 ) -> bool:
     """Hide hops behind a step; return whether gradients travelled."""
-    kv, gradients = step < traffic.kv_hops, 0 < step <= traffic.gradient_hops
+    kv = step < traffic.kv_hops
+    first = 0 if traffic.early_gradients else 1
+    gradients = first <= step <= traffic.gradient_hops
     posted = ranks.post(_hops(traffic, kv=kv, gradients=gradients))
     awaited = 1 if gradients else 0  # of the hops, the first carries them
     ranks.compute(seconds)

@@ -73,6 +73,9 @@ NAMED: dict[str, tuple[float, float]] = {
     "new_tokens": (64, 4096),
 }
 
+#: Efficiency tables: sizes that ascend, to shares.
+TABLES = {"sizes": "shares", "message_sizes": "link_shares"}
+
 every_formula = pytest.mark.parametrize("made", REGISTRY.values(), ids=lambda made: made.name)
 
 
@@ -86,9 +89,9 @@ def column(name: str, rng: np.random.Generator) -> Column:
 def table(name: str, rng: np.random.Generator) -> tuple[Column, ...]:
     """One column a kind of layer; efficiency tables ascend."""
     columns = [column(name, rng) for _ in range(KINDS)]
-    if name == "sizes":
+    if name in TABLES:
         return tuple(np.cumsum(columns, axis=0))
-    if name == "shares":
+    if name in TABLES.values():
         return tuple(np.sort(rng.uniform(0.1, 1, size=(KINDS, ROWS)), axis=0))
     return tuple(columns)
 
@@ -157,7 +160,7 @@ def test_counts_stay_integers_at_any_size(made: Formula[Any]) -> None:
     listed = inspect.get_annotations(made.function)
 
     def value(name: str) -> Any:
-        if name in {"sizes", "shares"}:
+        if name in {*TABLES, *TABLES.values()}:
             return (1,)
         one = 8 if SYMBOLS[name].unit == "rank" else 1 if name == "extra_hops" else huge
         return (one, one) if "Sequence" in listed[name] else one

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, decode, layout, ring
+from ringplan.costs import attention, decode, links, ring
 
 counts = st.integers(1, 64)
 ranks = st.integers(1, 12)
@@ -105,7 +105,7 @@ def test_reading_takes_its_bytes_at_the_achieved_bandwidth(
     read: int, bandwidth: float, share: float
 ) -> None:
     time = decode.memory_read_time(read_bytes=read, bandwidth=bandwidth, efficiency=share)
-    achieved = layout.achieved_bandwidth(bandwidth=bandwidth, efficiency=share)
+    achieved = links.achieved_bandwidth(bandwidth=bandwidth, efficiency=share)
 
     assert time * achieved == pytest.approx(read, rel=1e-12)
     assert time >= read / bandwidth

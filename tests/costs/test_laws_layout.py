@@ -1,4 +1,4 @@
-"""Tokens, heads and links of one rank."""
+"""Tokens and heads of one rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ringplan.costs import layout
 
 tokens = st.integers(0, 10**7)
 counts = st.integers(1, 64)
-rates = st.floats(1e9, 1e12)
 
 
 @given(new=tokens, multiple=counts)
@@ -75,62 +74,6 @@ def test_kv_heads_are_cut_until_one_is_left(heads: int, ulysses_size: int) -> No
     ring = layout.ring_kv_heads(num_kv_heads=heads, ulysses_size=ulysses_size)
 
     assert ring == max(heads / ulysses_size, 1)
-
-
-@given(
-    inner=st.integers(1, 8),
-    size=st.integers(2, 8),
-    domain=st.integers(1, 80),
-    groups=st.integers(1, 6),
-)
-def test_group_fits_the_domain_if_no_two_of_its_ranks_are_in_different_ones(
-    inner: int, size: int, domain: int, groups: int
-) -> None:
-    """Ranks laid out innermost axis first, domains filled in order; every group looked at."""
-    span = layout.group_span(inner_ranks=inner, group_size=size)
-    world = groups * inner * size
-    homes = [
-        {(outer * inner * size + member * inner + lane) // domain for member in range(size)}
-        for outer in range(groups)
-        for lane in range(inner)
-    ]
-
-    assert layout.fits_domain(span=span, domain_size=domain, world_size=world) == all(
-        len(home) == 1 for home in homes
-    )
-
-
-@given(up=rates, out=rates)
-def test_group_is_paced_by_the_link_it_crosses(up: float, out: float) -> None:
-    assert layout.of_slowest_link(inside=1, scale_up=up, scale_out=out) == up
-    assert layout.of_slowest_link(inside=0, scale_up=up, scale_out=out) == out
-
-
-@given(bandwidth=rates, share=st.floats(0.01, 1))
-def test_achieved_bandwidth_is_at_most_the_nominal(bandwidth: float, share: float) -> None:
-    achieved = layout.achieved_bandwidth(bandwidth=bandwidth, efficiency=share)
-
-    assert 0 < achieved <= bandwidth
-    assert layout.achieved_bandwidth(bandwidth=bandwidth, efficiency=1) == bandwidth
-
-
-@given(pair=rates, links=st.integers(1, 16), size=st.integers(2, 64))
-def test_mesh_uses_one_link_for_each_other_rank_of_the_group(
-    pair: float, links: int, size: int
-) -> None:
-    """A device of `links` links that talks to `size - 1` others, each over its own."""
-    used = min(links, size - 1)
-    bandwidth = layout.mesh_bandwidth(bandwidth=links * pair, pair_bandwidth=pair, group_size=size)
-
-    assert bandwidth == used * pair
-
-
-@given(bandwidth=rates, size=counts)
-def test_switch_gives_any_pair_everything(bandwidth: float, size: int) -> None:
-    assert (
-        layout.mesh_bandwidth(bandwidth=bandwidth, pair_bandwidth=bandwidth, group_size=size)
-        == bandwidth
-    )
 
 
 @given(size=counts)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringplan.costs import attention, buffers, collectives, hiding, layout, masks, ring
+from ringplan.costs import attention, buffers, collectives, hiding, layout, links, masks, ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -432,13 +432,15 @@ def test_exchange_is_exposed_beside_the_ring(exposed: float, exchange: float) ->
 # Smallest blocks
 
 EFFICIENCIES = [((1,), (1,)), ((1024, 4096, 16384), (0.3, 0.55, 0.65)), ((256, 8192), (0.4, 0.7))]
+LINK_EFFICIENCIES = [((1,), (1,)), ((1,), (0.9,)), ((2**20, 2**24, 2**28), (0.1, 0.45, 0.75))]
 
 
 @st.composite
-def links(draw: st.DrawFn) -> dict[str, Any]:
+def layers(draw: st.DrawFn) -> dict[str, Any]:
     """A layer, a device and a link; the new tokens are all of the context, or a half or third."""
     partition = draw(st.sampled_from(["full", "zigzag", "striped"]))
     sizes, shares = draw(st.sampled_from(EFFICIENCIES))
+    message_sizes, link_shares = draw(st.sampled_from(LINK_EFFICIENCIES))
     return {
         "partition": partition,
         "new_parts": draw(st.integers(1, 3)),
@@ -453,6 +455,9 @@ def links(draw: st.DrawFn) -> dict[str, Any]:
         "sizes": sizes,
         "shares": shares,
         "bandwidth": draw(st.floats(5e9, 9e11)),
+        "message_sizes": message_sizes,
+        "link_shares": link_shares,
+        "messages": draw(st.sampled_from([1, 2])),
         "latency": draw(st.sampled_from([0, 5e-6, 1e-3])),
     }
 
@@ -492,7 +497,16 @@ def margin_of(block: int, x: dict[str, Any]) -> float:
     return ring.overlap_margin(
         step_time=attention.compute_time(flops=flops, flops_per_second=rate),
         transfer_time=ring.transfer_time(
-            transfer_bytes=hop, bandwidth=x["bandwidth"], latency=x["latency"]
+            transfer_bytes=hop,
+            bandwidth=links.achieved_bandwidth(
+                bandwidth=x["bandwidth"],
+                efficiency=links.link_efficiency(
+                    message_bytes=links.message_bytes(transfer_bytes=hop, messages=x["messages"]),
+                    message_sizes=x["message_sizes"],
+                    link_shares=x["link_shares"],
+                ),
+            ),
+            latency=x["latency"],
         ),
     )
 
@@ -516,7 +530,7 @@ def shared(x: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@given(x=links(), wanted=st.sampled_from([1, 1.25, 3]), pieces=st.integers(1, 64))
+@given(x=layers(), wanted=st.sampled_from([1, 1.25, 3]), pieces=st.integers(1, 64))
 def test_smallest_block_hides_its_transfer_and_one_step_less_does_not(
     x: dict[str, Any], wanted: float, pieces: int
 ) -> None:
@@ -529,8 +543,8 @@ def test_smallest_block_hides_its_transfer_and_one_step_less_does_not(
         new_tokens=1,
         seq_len=x["new_parts"],
         peak=x["peak"],
-        sizes=x["sizes"],
-        shares=x["shares"],
+        **{name: x[name] for name in ("sizes", "shares", "message_sizes", "link_shares")},
+        messages=x["messages"],
         **shared(x),
     )
 
@@ -560,13 +574,16 @@ def test_block_that_no_context_reaches_is_recognisable() -> None:
         sizes=(1,),
         shares=(1,),
         bandwidth=1,
+        message_sizes=(1,),
+        link_shares=(1,),
+        messages=1,
         latency=0,
     )
 
     assert nothing == 2 * 2 * 2**32
 
 
-@given(x=links(), block=st.integers(1, 10**5), longer=st.integers(1, 10**5))
+@given(x=layers(), block=st.integers(1, 10**5), longer=st.integers(1, 10**5))
 def test_bigger_block_never_lowers_the_margin_at_a_constant_rate(
     x: dict[str, Any], block: int, longer: int
 ) -> None:
@@ -577,7 +594,7 @@ def test_bigger_block_never_lowers_the_margin_at_a_constant_rate(
     assert margin_of((block + longer) * granule, x) >= margin_of(block * granule, x)
 
 
-@given(x=links(), rate=st.floats(1e13, 1e15))
+@given(x=layers(), rate=st.floats(1e13, 1e15))
 def test_ideal_block_equalises_step_and_transfer(x: dict[str, Any], rate: float) -> None:
     """At the returned block attention takes exactly as long as the hop; the diagonal aside."""
     common = shared(x)
@@ -640,6 +657,9 @@ def test_margin_of_the_article_is_block_times_bandwidth_over_rate(
         "sizes": (1,),
         "shares": (1,),
         "bandwidth": bandwidth,
+        "message_sizes": (1,),
+        "link_shares": (1,),
+        "messages": 1,
         "latency": 0,
     }
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import ringplan
@@ -512,25 +513,27 @@ def test_a_pass_is_no_shorter_than_a_step(name: str) -> None:
     assert ring.time_forward >= ring.step_attention_time
 
 
-def link_of(read: Scenario, name: str) -> tuple[float, float, float]:
-    """Nominal and achieved bandwidth of a neighbour pair, and latency."""
+def link_of(read: Scenario, name: str, message: float) -> tuple[float, float, float]:
+    """Nominal bandwidth of a neighbour pair, that of a message of this size, and latency."""
     hardware = read.hardware
+    table = getattr(hardware.efficiency, name)
+    share = np.interp(np.log2(message), np.log2([size for size, _ in table]), [s for _, s in table])
     if name == "scale_up":
         nominal = hardware.scale_up.pair_bandwidth_per_direction
-        share, latency = hardware.efficiency.scale_up[-1][1], hardware.scale_up.latency
+        latency = hardware.scale_up.latency
     else:
         nominal = hardware.scale_out.bandwidth_per_direction
-        share, latency = hardware.efficiency.scale_out[-1][1], hardware.scale_out.latency
+        latency = hardware.scale_out.latency
     assert nominal is not None
     assert latency is not None
-    return nominal, nominal * share, latency
+    return nominal, nominal * float(share), latency
 
 
 @pytest.mark.parametrize("name", RINGS)
 def test_a_margin_is_the_step_over_the_hop_at_achieved_and_at_nominal_rates(name: str) -> None:
     read, of = named(name)
     ring, work = of.ring, read.workload
-    nominal, achieved, latency = link_of(read, ring.link or "")
+    nominal, achieved, latency = link_of(read, ring.link or "", ring.hop_bytes)
     assert ring.hop_time == pytest.approx(latency + ring.hop_bytes / achieved, rel=1e-12)
     assert ring.overlap_margin == pytest.approx(ring.step_attention_time / ring.hop_time)
     step = ring.step_flops / getattr(read.hardware.peak, work.activation_dtype)
@@ -601,7 +604,7 @@ def test_a_backward_step_is_three_and_two_products_over_two_blocks(name: str) ->
     forward = ring.step_flops
     backward = forward * (3 * kind.head_dim + 2 * kind.v_head_dim)
     backward /= kind.head_dim + kind.v_head_dim
-    _, achieved, latency = link_of(read, ring.link or "")
+    _, achieved, latency = link_of(read, ring.link or "", 2 * ring.hop_bytes)
     hop = latency + 2 * ring.hop_bytes / achieved
     table = read.hardware.efficiency.attention_backward
     assert ring.block_tokens >= table[-1][0] or len(table) > 1

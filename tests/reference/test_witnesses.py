@@ -16,6 +16,7 @@ from ringplan.costs import (
     decode,
     hiding,
     layout,
+    links,
     masks,
     rank_cache,
     ring,
@@ -24,7 +25,7 @@ from ringplan.costs.formula import REGISTRY
 from tests.reference.witnesses.registry import TIE, WITNESSES
 
 #: Modules in which every formula needs a witness, and formulas of the cache that do.
-MODULES = (ring, collectives, buffers, masks, decode, hiding, layout, attention)
+MODULES = (ring, collectives, buffers, masks, decode, hiding, layout, links, attention)
 CACHE = (
     cache.kv_layer_bytes,
     cache.score_matrix_bytes,
@@ -33,19 +34,17 @@ CACHE = (
     rank_cache.zigzag_window_tokens,
 )
 TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are what it is given"
-LINKS = "which link, how fast: a matter of the machine, not of a run"
+LINKS = "which link, how fast: a matter of the machine; tests/costs/test_laws_links.py counts it"
 #: Formulas of these modules that no run can witness, and why.
 EXEMPT = {
     "attention_ranks": TENSOR_PARALLEL,
     "cache_replicas": TENSOR_PARALLEL,
     "replica_sequences": TENSOR_PARALLEL,
-    "achieved_bandwidth": LINKS,
+    **dict.fromkeys(
+        (name for name, made in REGISTRY.items() if made.__module__ == links.__name__), LINKS
+    ),
     "achieved_rate": "a measured share of the peak",
-    "fits_domain": LINKS,
-    "group_span": LINKS,
     "kv_heads": TENSOR_PARALLEL,
-    "mesh_bandwidth": LINKS,
-    "of_slowest_link": LINKS,
     "query_heads": TENSOR_PARALLEL,
     "tile_efficiency": "a table of measured kernels",
 }

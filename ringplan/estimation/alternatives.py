@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringplan.costs import collectives, fit, memory
 from ringplan.estimation.attention import of_step, run, ulysses_exchange
 from ringplan.estimation.decode_ways import decode_ways, mark_best
+from ringplan.estimation.domains import inner_ring
 from ringplan.estimation.exchange import buffer_bytes
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.memory import fullest_rank
@@ -93,7 +94,8 @@ def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternativ
     scenario = asked.device.scenario.model_copy(update={"schedule": schedule, "mesh": mesh})
     device = asked.device._replace(scenario=scenario)
     x = with_schedule(with_ulysses(x, mesh.ulysses_size), schedule)
-    x = x._replace(partition=mesh.partition)
+    window = x.leaf.derived("inner_ring_size", inner_ring(scenario), "neighbours in one domain")
+    x = x._replace(partition=mesh.partition, inner_ring_size=window)
     kind = x.kinds[x.widest]
     s = shape(x, kind)
     why = reasons(scenario)

@@ -237,17 +237,18 @@ def _experts(x: Numbers, device: Device, stage: Stage) -> Communication | None:
 def _pipeline(x: Numbers, device: Device) -> Communication | None:
     if x.sizes["pp"] == 1:
         return None
+    ways = x.leaf.derived(
+        "passes", 2 if x.phase == "train" else 1, f"workload.phase={x.phase}: stages keep inputs"
+    )
     sent = axes.pipeline_bytes(
         pp_size=x.pp_size,
         batch_size=x.batch_size,
         tokens=x.tokens.rank,
         hidden_size=x.hidden_size,
         element_bytes=x.activation_bytes,
-        passes=passes(x),
+        passes=ways,
     )
-    return _row(
-        x, device, "pp", ("pp",), sent=sent, latencies=passes(x), exposed=True, collective=False
-    )
+    return _row(x, device, "pp", ("pp",), sent=sent, latencies=ways, exposed=True, collective=False)
 
 
 def _replicas(x: Numbers, device: Device, stage: Stage) -> list[Communication]:

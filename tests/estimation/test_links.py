@@ -123,6 +123,7 @@ def test_the_smallest_block_is_that_of_its_own_message(wanted: float) -> None:
 def test_collectives_move_at_the_rate_of_what_goes_to_one_peer() -> None:
     """A ring hands on a share of the group; an exchange has a message for each other rank."""
     given = {**LLAMA, "phase": "train", "cp_size": 2, "ulysses_size": 2, "tp_size": 4}
+    given["recompute"] = "none"
     given["set"] = {"hardware.efficiency.scale_up": TABLE}
     of = made(**given, zero_stage=3)
     latency = scenario(**given).hardware.scale_up.latency or 0

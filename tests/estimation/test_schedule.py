@@ -19,7 +19,8 @@ U = 131072 // 8 * 8 * (128 + 128) * 2
         ({"kv_extra_hops_backward": 0}, 7 * U, 15 * U),
         ({"gradient_extra_hops": 1}, 7 * U, 16 * U),
         ({"gradient_wire_dtype": "fp32", "gradient_extra_hops": 0}, 7 * U, (7 + 2 * 8) * U),
-        ({"wire_dtype": "fp32"}, 14 * U, (14 + 7) * U),
+        ({"k_wire_dtype": "fp32", "v_wire_dtype": "fp32"}, 14 * U, (14 + 7) * U),
+        ({"k_wire_dtype": "fp32"}, 10.5 * U, (10.5 + 7) * U),
         (
             {
                 "kv_extra_hops_forward": 0,

@@ -111,19 +111,19 @@ def dcp_statistic_bytes(
     batch_size: Number,
     new_tokens: Number,
     num_heads: Number,
-    statistics: Number,
+    num_statistics: Number,
     statistic_bytes: Number,
 ) -> Number:
     """
     Bytes of the softmax statistics that one rank sends in a decode step.
 
     >>> dcp_statistic_bytes(
-    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=128, statistics=1, statistic_bytes=4
+    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=128, num_statistics=1, statistic_bytes=4
     ... )
     229376
     """
     heads = (dcp_size - 1) * batch_size * new_tokens * num_heads
-    return heads * statistics * statistic_bytes
+    return heads * num_statistics * statistic_bytes
 
 
 @formula(
@@ -172,14 +172,14 @@ def dcp_heads(*, dcp_size: Number, num_heads: Number) -> Number:
 
 
 @formula(equation="sum", unit="B", scope="rank, layer, step", source="counted")
-def dcp_bytes(*, queries: Number, statistics: Number, partials: Number) -> Number:
+def dcp_bytes(*, queries: Number, softmax: Number, partials: Number) -> Number:
     """
     Bytes that one rank sends in a decode step of decode context parallelism.
 
-    >>> dcp_bytes(queries=8257536, statistics=229376, partials=7340032)
+    >>> dcp_bytes(queries=8257536, softmax=229376, partials=7340032)
     15826944
     """
-    return queries + statistics + partials
+    return queries + softmax + partials
 
 
 @formula(

@@ -242,7 +242,8 @@ home_time | home | s | time of hops after the last step
 bytes_per_element | m | B | bytes of memory traffic an element
 merge_time | merge | s | time of a merge into the sums
 rate | F | FLOP/s | achieved rate
-statistics | k | 1 | softmax statistics of a head, or their bytes
+num_statistics | k | 1 | softmax statistics of a head
+softmax | - | B | bytes of softmax statistics
 rounds | r | 1 | times that partial outputs are moved
 queries | - | B | bytes of queries
 partials | - | B | bytes of partial outputs

@@ -107,7 +107,7 @@ def dcp_step(x: Numbers, kind: Kind, device: Device) -> Dcp | None:
     every = decode.dcp_heads(dcp_size=x.dcp_size, num_heads=kind.rank_heads)
     statistics = decode.dcp_statistic_bytes(
         num_heads=every if schedule.gathers_statistics else kind.rank_heads,
-        statistics=x.of_schedule("statistics"),
+        num_statistics=x.of_schedule("statistics"),
         statistic_bytes=x.accumulator_bytes,
         **common,
     )
@@ -119,7 +119,7 @@ def dcp_step(x: Numbers, kind: Kind, device: Device) -> Dcp | None:
         rounds=leaf.derived("rounds", 2 if how == "all_reduce" else 1, f"combine: {how}"),
         **common,
     )
-    sent = decode.dcp_bytes(queries=queries, statistics=statistics, partials=partials)
+    sent = decode.dcp_bytes(queries=queries, softmax=statistics, partials=partials)
     link = device.link(x, "tp", collective=True, group_size=plain(x.dcp_size))
     latencies = x.of_schedule("decode_latencies")
     time = collectives.collective_time(

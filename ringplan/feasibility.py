@@ -185,7 +185,8 @@ def _ulysses(scenario: Scenario) -> Iterator[Reason]:
         nearest = min(able, key=lambda u: (abs(u - degree), -u))
         hint = f"--ulysses {nearest}, the rest of cp_size={mesh.cp_size} a ring"
         if schedule.comm_types == ("a2a",):
-            hint = f"--cp {nearest}"
+            whole = [u for u in range(1, heads + 1) if _exchanges(schedule, heads, groups, u)]
+            hint = f"--cp {min(whole, key=lambda u: (abs(u - degree), -u))}"
         if _exchanges(schedule, heads, groups, degree):
             continue
         if heads % degree and (not schedule.uneven_heads or degree > heads):

@@ -27,6 +27,14 @@ def refusals(scenario: Scenario) -> Iterator[Reason]:
         )
     elif scenario.workload.phase not in schedule.phases:
         yield _phase(scenario)
+    elif mesh.cp_size > 1 and not schedule.comm_types:
+        yield Reason(
+            "RP116",
+            f"{schedule.name} shares a cache over tensor-parallel ranks, not over"
+            f" cp_size={mesh.cp_size}",
+            f"--cp 1 --tp {mesh.tp_size * mesh.cp_size} and mesh.dcp_size, the ranks that share",
+            "no: over dcp_size only",
+        )
     elif mesh.cp_size > 1:
         yield from _shape(scenario)
         yield from _attention(scenario)

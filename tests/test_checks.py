@@ -159,6 +159,11 @@ CASES: list[tuple[str, Given, Given]] = [
     ("RP116", {**MEGATRON, "ulysses_size": 2}, MEGATRON),
     ("RP116", {**SHARED, "schedule": "megatron-a2a-p2p"}, {**SHARED, "schedule": "megatron-a2a"}),
     ("RP116", {**SHARED, "schedule": "hf-ulysses", "ulysses_size": 4}, SHARED),
+    (
+        "RP116",
+        {**SHARED, "schedule": "vllm-dcp", "phase": "decode"},
+        {**DECODE, "schedule": "vllm-dcp", "tp_size": 16, "dcp_size": 2},
+    ),
     ("RP117", {**MEGATRON, "partition": "striped"}, {**MEGATRON, "partition": "zigzag"}),
     ("RP118", {**MEGATRON, "model": "gemma-2-27b"}, {**SHARED, "model": "gemma-2-27b"}),
     (

@@ -118,7 +118,8 @@ def dcp_statistic_bytes(
     Bytes of the softmax statistics that one rank sends in a decode step.
 
     >>> dcp_statistic_bytes(
-    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=128, num_statistics=1, statistic_bytes=4
+    ...     dcp_size=8, batch_size=64, new_tokens=1, num_heads=128, num_statistics=1,
+    ...     statistic_bytes=4
     ... )
     229376
     """

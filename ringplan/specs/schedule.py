@@ -203,7 +203,8 @@ class Schedule(Spec):
     @property
     def reverses(self) -> bool:
         """Whether a backward ring starts from the last block received, and ends at home."""
-        return self.kv_extra_hops_backward < 0 and self.gradient_extra_hops < 0
+        rings = self.kv_exchange == "ring"
+        return rings and self.kv_extra_hops_backward < 0 and self.gradient_extra_hops < 0
 
     def multiple(self, cp_size: int, ring_size: int, partition: Partition) -> int:
         """Tokens of a sequence of which every rank has as many, in whole chunks."""

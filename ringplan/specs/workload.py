@@ -30,9 +30,11 @@ OF_SERVING: Final = ("chunk_tokens", "k_dtype", "kv_dtype", "shared_len", "state
 
 def _documents(given: object) -> object:
     """Read ``[8K, 8K]`` or ``{8K: 2}`` as pairs of length and count."""
+    if not isinstance(given, (dict, list, tuple)) or not given:
+        raise ValueError("must be lengths, like [8K, 8K], or lengths and how many, like {8K: 2}")
     if isinstance(given, dict):
         return tuple((length, count) for length, count in given.items())
-    if isinstance(given, (list, tuple)) and not any(isinstance(x, (list, tuple)) for x in given):
+    if not any(isinstance(each, (list, tuple)) for each in given):
         return tuple(Counter(str(length) for length in given).items())
     return given
 
@@ -40,7 +42,6 @@ def _documents(given: object) -> object:
 Documents = Annotated[
     tuple[tuple[Tokens, GroupSize], ...],
     BeforeValidator(_documents, json_schema_input_type=list[int | str] | dict[str, int]),
-    Field(min_length=1),
 ]
 
 

@@ -43,10 +43,10 @@ def names(shelf: str) -> list[str]:
     >>> "h100-sxm-80gb" in names("hardware"), "aws-p5-48xlarge" in names("hardware")
     (True, True)
     """
-    return list(_files(shelf))
+    return list(files(shelf))
 
 
-def _files(shelf: str) -> dict[str, Path]:
+def files(shelf: str) -> dict[str, Path]:
     """Give the file of each name on a shelf."""
     found = [*sorted(folder(shelf).glob("*.yaml")), *sorted(folder(shelf).glob("nodes/*.yaml"))]
     return {path.stem: path for path in found}
@@ -83,8 +83,9 @@ def find(shelf: str, name: str, *, beside: Path | None = None) -> Path:
                 hint=f"ringplan list {shelf} shows the names; {known}",
             )
         return path
-    if name in (files := _files(shelf)):
-        return files[name]
+    shipped = files(shelf)
+    if name in shipped:
+        return shipped[name]
     if name and Path(name).exists():
         raise SpecError(
             f"'{name}' is no name that ringplan ships", hint=f"for the file, write ./{name}"

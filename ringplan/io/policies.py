@@ -55,9 +55,8 @@ def rivals(mesh: Mesh, schedule: Schedule) -> tuple[Schedule, ...]:
     """Read the other shipped schedules, for an estimate to compare, where ranks share tokens."""
     if max(mesh.cp_size, mesh.dcp_size) == 1:
         return ()
-    others = (name for name in library.names("schedules") if name != schedule.name)
-    shipped = (schedule_from(library.find("schedules", name)) for name in others)
-    return tuple(each for each in shipped if each.implementation)
+    shipped = map(schedule_from, library.files("schedules").values())
+    return tuple(each for each in shipped if each.implementation and each.name != schedule.name)
 
 
 @cache

@@ -54,8 +54,13 @@ def shape(x: Numbers, kind: Kind) -> Shape:
     ring_heads = split(num_heads=heads, ulysses_size=x.ulysses_size)
     first, later = _pairs(x, kind, queries, keys, ring_size)
 
+    made: dict[tuple[Number, Number], Number] = {}
+
     def hop(key_bytes: Number, value_bytes: Number) -> Number:
-        return _block_bytes(x, kind, keys, ring_heads, key_bytes, value_bytes)
+        formats = plain(key_bytes), plain(value_bytes)
+        if formats not in made:
+            made[formats] = _block_bytes(x, kind, keys, ring_heads, key_bytes, value_bytes)
+        return made[formats]
 
     key_bytes, value_bytes = wire_elements(x, kind)
     gradient, first_gradient = x.wire.gradient, x.wire.first_gradient

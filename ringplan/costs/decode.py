@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, maximum, where
+from ringplan.costs.numeric import Number, ceil_div, maximum, where
 
 
 @formula(
@@ -184,7 +184,7 @@ def dcp_bytes(*, queries: Number, softmax: Number, partials: Number) -> Number:
 
 
 @formula(
-    equation="x eta W_mem / (z e (1 - 1/D_kv))",
+    equation="ceil(x eta W_mem D_kv / (z e (D_kv - 1)))",
     unit="token",
     scope="rank",
     source="the exchange is paid where it takes as long as reading the cache that it saves",
@@ -203,10 +203,10 @@ def dcp_break_even_tokens(
     >>> dcp_break_even_tokens(
     ...     exchange_time=55e-6, bandwidth=4800e9, efficiency=1, row_bytes=1152, dcp_size=8
     ... )
-    261904.76
+    261905.0
     """
-    saved = row_bytes * (1 - 1 / dcp_size)
-    return exchange_time * bandwidth * efficiency / saved
+    saved = row_bytes * maximum(dcp_size - 1, 1)
+    return ceil_div(exchange_time * bandwidth * efficiency * dcp_size, saved)
 
 
 @formula(

@@ -93,7 +93,9 @@ def _fastest(rows: list[Alternative]) -> list[Alternative]:
 def _row(x: Numbers, asked: Asked, schedule: Schedule, mesh: Mesh) -> Alternative:
     scenario = asked.device.scenario.model_copy(update={"schedule": schedule, "mesh": mesh})
     device = asked.device._replace(scenario=scenario)
-    x = with_schedule(with_ulysses(x, mesh.ulysses_size), schedule)
+    own = schedule.name == x.schedule.name  # with the formats that the numbers have already
+    x = x._replace(schedule=schedule) if own else with_schedule(x, schedule)
+    x = with_ulysses(x, mesh.ulysses_size)
     window = x.leaf.derived("inner_ring_size", inner_ring(scenario), "neighbours in one domain")
     x = x._replace(partition=mesh.partition, inner_ring_size=window)
     kind = x.kinds[x.widest]

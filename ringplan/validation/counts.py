@@ -94,7 +94,10 @@ def rotation(run: Run, ranks: Sequence[Rank]) -> list[Count]:
 def gathered_buffer(run: Run, memory_bytes: float, ranks: Sequence[Rank]) -> list[Count]:
     """Count what an all-gather holds beside a rank's own tensors, in the pass that holds more."""
     bill, training = run.estimate.memory.rank, run.scenario.workload.phase == "train"
+    schedule = run.scenario.schedule
     if run.wire != run.dtype or run.gradient != run.dtype:
+        return []
+    if schedule.gathered_copies > 1 or schedule.heads_per_gather or not schedule.accumulator_dtype:
         return []
     names = ("gathered", "gradients", "dq", "lse", "delta") if training else ("gathered",)
     predicted = round(memory_bytes - (bill.total_bytes - bill.ring_buffer_bytes))
@@ -250,9 +253,12 @@ def _comparable(run: Run) -> bool:
     They are with the article's running state, two visiting blocks, one format on the wire, and no
     cache by head.
     """
+    schedule = run.scenario.schedule
     return (
         run.setup.state is Running
-        and run.scenario.schedule.kv_buffers == KV_BUFFERS
+        and schedule.kv_buffers == schedule.kv_buffers_backward == KV_BUFFERS
+        and schedule.accumulator_dtype == "fp32"
+        and not schedule.holds_block_output
         and not run.setup.cached
         and run.wire == run.dtype
     )

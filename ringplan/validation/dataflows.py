@@ -138,7 +138,7 @@ def dataflows(scenario: Scenario) -> list[Dataflow]:
     cached = work.split[0] > 0
     rings = mesh.ring_size == 1 or forward_runs(scenario.schedule)
     found: list[Dataflow] = [mesh_passes] if rings else []
-    if flat:
+    if flat and gather_runs(scenario.schedule):
         found.append(all_gather)
     if flat and rings and not cached and any(not mesh.cp_size % w for w in range(2, mesh.cp_size)):
         found.append(double_ring)
@@ -149,12 +149,26 @@ def dataflows(scenario: Scenario) -> list[Dataflow]:
 
 def forward_runs(schedule: Schedule) -> bool:
     """Whether the reference's forward ring has the hops of a schedule: none after the last use."""
-    return schedule.kv_extra_hops_forward == -1
+    whole = schedule.heads_on_wire == "kv" and schedule.window_hops == "all"
+    alike = schedule.k_wire_dtype == schedule.v_wire_dtype and not schedule.uneven_heads
+    return _rings(schedule) and whole and alike and schedule.kv_extra_hops_forward == -1
 
 
 def backward_runs(schedule: Schedule) -> bool:
     """The same of the backward ring, whose gradients may have one more hop to come home."""
-    return schedule.kv_extra_hops_backward == -1 and schedule.gradient_extra_hops <= 0
+    hops = schedule.kv_extra_hops_backward == -1 and schedule.gradient_extra_hops <= 0
+    return _rings(schedule) and hops
+
+
+def gather_runs(schedule: Schedule) -> bool:
+    """Whether the reference's all-gather is that of a schedule: all blocks, gathered again."""
+    some = schedule.sends_needed_only or schedule.keeps_gathered or schedule.latents_on_wire
+    scattered = schedule.kv_exchange == "ring" or schedule.gradient_exchange == "reduce_scatter"
+    return "all_gather" in schedule.comm_types and scattered and not some
+
+
+def _rings(schedule: Schedule) -> bool:
+    return schedule.kv_exchange == "ring" and not schedule.double_ring
 
 
 def mesh_name(run: Run) -> str:

@@ -75,7 +75,12 @@ def scaled(scenario: Scenario, kind: LayerKind, seq_len: int | None = None) -> S
     )
     one = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1}
     return scenario.model_copy(
-        update={"model": model, "mesh": mesh.model_copy(update=one), "workload": workload}
+        update={
+            "model": model,
+            "mesh": mesh.model_copy(update=one),
+            "workload": workload,
+            "rivals": (),
+        }
     )
 
 

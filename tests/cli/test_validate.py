@@ -151,8 +151,8 @@ def slips() -> list[Any]:
         ),
         pytest.param(
             ring.kv_block_bytes,
-            lambda *, batch_size, tokens, num_kv_heads, head_dim, element_bytes, **_: (
-                batch_size * tokens * num_kv_heads * head_dim * element_bytes
+            lambda *, batch_size, tokens, num_kv_heads, head_dim, key_bytes, **_: (
+                batch_size * tokens * num_kv_heads * head_dim * key_bytes
             ),
             "bytes_sent 3,072 estimated, 6,144 counted",
             id="K without V",

@@ -30,7 +30,8 @@ def test_cache_of_one_rank_is_the_block_of_a_ring(
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         v_head_dim=v_head_dim,
-        element_bytes=2,
+        key_bytes=2,
+        value_bytes=2,
     )
 
 
@@ -184,7 +185,8 @@ def test_queries_are_lighter_than_the_cache_iff_new_tokens_are_few(
         num_kv_heads=kv_heads,
         head_dim=d_k,
         v_head_dim=d_v,
-        element_bytes=e,
+        key_bytes=e,
+        value_bytes=e,
     )
     few = new * heads * ((d_k + d_v) * e + 4) < context * kv_heads * (d_k + d_v) * e
 

@@ -347,17 +347,21 @@ def test_ring_holds_blocks_and_a_running_output(
     ring_size: int, held: int, hop: int, tokens: int
 ) -> None:
     """Output, maximum and denominator in fp32; no more visiting blocks than other ranks."""
-    made = buffers.ring_buffer_bytes(
-        ring_size=ring_size,
-        kv_buffers=held,
-        hop_bytes=hop,
+    state = buffers.running_state_bytes(
         batch_size=1,
         query_tokens=tokens,
         num_heads=4,
-        v_head_dim=16,
+        elements=16,
         accumulator_bytes=4,
+        block_bytes=0,
+        statistic_bytes=4,
     )
+    made = buffers.ring_buffer_bytes(
+        ring_size=ring_size, kv_buffers=held, hop_bytes=hop, state_bytes=state
+    )
+    whole = buffers.whole_ring_buffer_bytes(ring_size=ring_size, hop_bytes=hop, state_bytes=state)
 
+    assert whole == (ring_size * hop + state if ring_size > 1 else 0)
     blocks = min(held, ring_size - 1)
     assert made == (blocks * hop + tokens * 4 * (16 + 1 + 1) * 4 if ring_size > 1 else 0)
 
@@ -367,16 +371,23 @@ def test_backward_ring_holds_blocks_with_their_gradients_and_the_queries_gradien
     ring_size: int, last: int, hop: int, tokens: int
 ) -> None:
     """A query's gradient is as wide as the query; the last block received is one more at hand."""
-    queries = buffers.query_gradient_bytes(
-        batch_size=1, query_tokens=tokens, num_heads=4, head_dim=24, accumulator_bytes=4
+    queries = buffers.running_state_bytes(
+        batch_size=1,
+        query_tokens=tokens,
+        num_heads=4,
+        elements=24,
+        accumulator_bytes=4,
+        block_bytes=0,
+        statistic_bytes=4,
     )
     held = buffers.ring_backward_buffer_bytes(
         ring_size=ring_size,
         kv_buffers=2,
         last_blocks=last,
         hop_bytes=hop,
+        gradient_buffers=2,
         gradient_bytes=3 * hop,
-        query_gradient_bytes=queries,
+        state_bytes=queries,
     )
     blocks = min(2, ring_size - 1 + last)
 

@@ -70,9 +70,6 @@ def test_one_rank_sends_nothing(extra: int, hop: int) -> None:
 
     assert ring.bytes_of_hops(hops=hops, hop_bytes=hop) == 0
     assert collectives.all_gather_bytes(cp_size=1, shard_bytes=hop) == 0
-    assert (
-        collectives.all_gather_backward_bytes(cp_size=1, shard_bytes=hop, gradient_bytes=hop) == 0
-    )
     assert ulysses(ulysses_size=1) == 0
 
 
@@ -92,21 +89,22 @@ def test_all_gather_sends_as_much_as_the_ring(size: int, shard: int) -> None:
     assert collectives.all_gather_bytes(cp_size=size, shard_bytes=shard) == ring.bytes_of_hops(
         hops=hops, hop_bytes=shard
     )
-    assert collectives.all_gather_backward_bytes(
-        cp_size=size, shard_bytes=shard, gradient_bytes=shard
-    ) == ring.backward_bytes(kv_hops=hops, kv_bytes=shard, gradient_hops=hops, gradient_bytes=shard)
 
 
 @given(size=ranks, shard=counts)
 def test_gathered_buffer_is_what_was_received_and_what_was_there(size: int, shard: int) -> None:
     received = collectives.all_gather_bytes(cp_size=size, shard_bytes=shard)
 
-    assert buffers.gathered_buffer_bytes(cp_size=size, shard_bytes=shard) == received + shard
+    assert buffers.gathered_buffer_bytes(cp_size=size, shard_bytes=shard, copies=1) == (
+        received + shard
+    )
 
 
 def block_bytes(**given: int) -> float:
     shape = {"batch_size": 1, "tokens": 8, "num_kv_heads": 2, "head_dim": 4, "v_head_dim": 4}
-    return ring.kv_block_bytes(**{**shape, "element_bytes": 2, **given})
+    if (both := given.pop("element_bytes", None)) is not None:
+        given |= {"key_bytes": both, "value_bytes": both}
+    return ring.kv_block_bytes(**{**shape, "key_bytes": 2, "value_bytes": 2, **given})
 
 
 @given(
@@ -147,7 +145,8 @@ def test_wire_bytes_of_a_token_are_those_of_a_hop(
         num_kv_heads=heads,
         head_dim=192,
         v_head_dim=128,
-        element_bytes=2,
+        key_bytes=4,
+        value_bytes=2,
         ulysses_size=ulysses_size,
     )
     hop = ring.kv_block_bytes(
@@ -156,7 +155,8 @@ def test_wire_bytes_of_a_token_are_those_of_a_hop(
         num_kv_heads=layout.ring_kv_heads(num_kv_heads=heads, ulysses_size=ulysses_size),
         head_dim=192,
         v_head_dim=128,
-        element_bytes=2,
+        key_bytes=4,
+        value_bytes=2,
     )
 
     assert hop == close(tokens * per_token)
@@ -348,7 +348,7 @@ def test_latency_is_paid_once_for_each_exchange(
 
 def exposure(first: float, step: float, transfer: float, size: int) -> float:
     return ring.overlapped_exposure(
-        first_step_time=first, step_time=step, transfer_time=transfer, ring_size=size
+        first_step_time=first, step_time=step, transfer_time=transfer, hops=size - 1
     )
 
 
@@ -381,7 +381,7 @@ def test_overlap_can_hide_time_but_not_create_or_destroy_it(
 ) -> None:
     """max(work) <= overlapped <= sum(work)."""
     busy = ring.busy_time(first_step_time=first, step_time=step, ring_size=size)
-    alternating = ring.synchronous_exposure(transfer_time=transfer, ring_size=size)
+    alternating = ring.synchronous_exposure(transfer_time=transfer, hops=size - 1, home_time=0)
     exposed = exposure(first, step, transfer, size)
 
     assert 0 <= exposed <= alternating * (1 + 1e-12)
@@ -398,7 +398,7 @@ def test_transfer_no_longer_than_any_step_is_hidden(first: float, step: float, s
 @given(first=times, step=times, transfer=times)
 def test_one_rank_waits_for_nothing(first: float, step: float, transfer: float) -> None:
     assert exposure(first, step, transfer, 1) == 0
-    assert ring.synchronous_exposure(transfer_time=transfer, ring_size=1) == 0
+    assert ring.synchronous_exposure(transfer_time=transfer, hops=0, home_time=0) == 0
     assert pass_time(first, step, transfer, 1) == first
 
 
@@ -491,7 +491,8 @@ def margin_of(block: int, x: dict[str, Any]) -> float:
         batch_size=x["batch_size"],
         tokens=keys,
         num_kv_heads=layout.ring_kv_heads(num_kv_heads=kv_heads, ulysses_size=u),
-        element_bytes=x["element_bytes"],
+        key_bytes=x["element_bytes"],
+        value_bytes=x["element_bytes"],
         **dims,
     )
     return ring.overlap_margin(
@@ -524,7 +525,8 @@ def shared(x: dict[str, Any]) -> dict[str, Any]:
             num_kv_heads=x["num_kv_heads"],
             head_dim=x["head_dim"],
             v_head_dim=x["v_head_dim"],
-            element_bytes=x["element_bytes"],
+            key_bytes=x["element_bytes"],
+            value_bytes=x["element_bytes"],
             ulysses_size=x["ulysses_size"],
         ),
     }
@@ -703,17 +705,15 @@ def test_ring_flash_attention_shape() -> None:
     140 each way.
     """
     shape = {"batch_size": 1, "tokens": 8192, "num_kv_heads": 8, "head_dim": 128}
-    half = ring.kv_block_bytes(**shape, v_head_dim=128, element_bytes=2)
-    full = ring.kv_block_bytes(**shape, v_head_dim=128, element_bytes=4)
+    half = ring.kv_block_bytes(**shape, v_head_dim=128, key_bytes=2, value_bytes=2)
+    full = ring.kv_block_bytes(**shape, v_head_dim=128, key_bytes=4, value_bytes=4)
     fewer, even, more = (ring.ring_hops(ring_size=8, extra_hops=extra) for extra in (-1, 0, 1))
 
     def backward(kv_hops: float, gradient_hops: float, gradient_bytes: float) -> float:
         return (
             ring.backward_bytes(
-                kv_hops=kv_hops,
-                kv_bytes=half,
-                gradient_hops=gradient_hops,
-                gradient_bytes=gradient_bytes,
+                kv_sent=ring.bytes_of_hops(hops=kv_hops, hop_bytes=half),
+                gradients_sent=ring.bytes_of_hops(hops=gradient_hops, hop_bytes=gradient_bytes),
             )
             / MIB
         )
@@ -725,10 +725,8 @@ def test_ring_flash_attention_shape() -> None:
     assert backward(fewer, fewer, half) == 448
     assert backward(even, more, half) == 544
     assert backward(even, even, full) == 768
-    assert (
-        collectives.all_gather_backward_bytes(cp_size=8, shard_bytes=half, gradient_bytes=half)
-        == 448 * MIB
-    )
+    gathered = collectives.all_gather_bytes(cp_size=8, shard_bytes=half)
+    assert ring.backward_bytes(kv_sent=gathered, gradients_sent=gathered) == 448 * MIB
     assert (
         collectives.ulysses_bytes(
             **shape, num_heads=32, v_head_dim=128, element_bytes=2, ulysses_size=8
@@ -757,10 +755,11 @@ def test_gathered_cache_of_a_million_tokens() -> None:
         num_kv_heads=8,
         head_dim=256,
         v_head_dim=256,
-        element_bytes=2,
+        key_bytes=2,
+        value_bytes=2,
     )
 
-    assert buffers.gathered_buffer_bytes(cp_size=8, shard_bytes=shard) == 8 * 2**30
+    assert buffers.gathered_buffer_bytes(cp_size=8, shard_bytes=shard, copies=1) == 8 * 2**30
 
 
 def test_two_ranks_of_transformer_engine_backward() -> None:
@@ -768,9 +767,7 @@ def test_two_ranks_of_transformer_engine_backward() -> None:
     fewer, even, more = (ring.ring_hops(ring_size=2, extra_hops=extra) for extra in (-1, 0, 1))
 
     def units(kv_hops: float, gradient_hops: float) -> float:
-        return ring.backward_bytes(
-            kv_hops=kv_hops, kv_bytes=1, gradient_hops=gradient_hops, gradient_bytes=1
-        )
+        return ring.backward_bytes(kv_sent=kv_hops, gradients_sent=gradient_hops)
 
     assert units(even, more) == 5
     assert units(fewer, fewer) == 2

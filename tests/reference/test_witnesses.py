@@ -35,6 +35,9 @@ CACHE = (
 )
 TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are what it is given"
 LINKS = "which link, how fast: a matter of the machine; tests/costs/test_laws_links.py counts it"
+ARITHMETIC = "a sum, product or maximum of numbers that have a witness"
+MEMORY = "traffic of a device's memory, which the simulated ranks do not time"
+BY_HAND = "the simulated ranks do not run it; tests/costs/test_laws_schedules.py counts it by hand"
 #: Formulas of these modules that no run can witness, and why.
 EXEMPT = {
     "attention_ranks": TENSOR_PARALLEL,
@@ -42,6 +45,53 @@ EXEMPT = {
     "replica_sequences": TENSOR_PARALLEL,
     **dict.fromkeys(
         (name for name, made in REGISTRY.items() if made.__module__ == links.__name__), LINKS
+    ),
+    **dict.fromkeys(
+        (
+            "blocks_bytes",
+            "dcp_bytes",
+            "decode_time",
+            "gather_latencies",
+            "gather_slices",
+            "layer_time",
+            "more_hops",
+            "one_after_another",
+            "slice_bytes",
+            "step_bytes",
+            "step_time",
+            "time_of_hops",
+            "with_home_hop",
+        ),
+        ARITHMETIC,
+    ),
+    **dict.fromkeys(("merge_bytes", "rate_beside_communication", "dcp_break_even_tokens"), MEMORY),
+    **dict.fromkeys(
+        (
+            "beside_heads",
+            "beside_own_block",
+            "dcp_heads",
+            "dcp_partial_bytes",
+            "dcp_query_bytes",
+            "dcp_statistic_bytes",
+            "document_first_pairs",
+            "document_later_pairs",
+            "document_share",
+            "double_ring_exposure",
+            "double_ring_gradient_bytes",
+            "double_ring_time",
+            "kept_gathered_bytes",
+            "longest_document",
+            "needed_bytes",
+            "padded_documents",
+            "partial_slots",
+            "partials_bytes",
+            "replicated_kv_heads",
+            "shorter_reach",
+            "uneven_query_heads",
+            "whole_ring_buffer_bytes",
+            "window_hops",
+        ),
+        BY_HAND,
     ),
     "achieved_rate": "a measured share of the peak",
     "kv_heads": TENSOR_PARALLEL,

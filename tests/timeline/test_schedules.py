@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ringplan.api import load
@@ -18,9 +20,9 @@ TRAINED = [
 ]
 
 
-def asked(name: str, tokens: int) -> dict[str, object]:
+def asked(name: str, tokens: int) -> dict[str, Any]:
     schedule = schedule_from(library.find("schedules", name))
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "model": "llama-3.1-8b",
         "hardware": next(DEVICES[kind] for kind in schedule.devices if kind in DEVICES),
         "seq_len": tokens,

@@ -22,24 +22,13 @@ def _(data: st.DataObject) -> Claim:
     return Claim(inputs, sent(small.gather()))
 
 
-@witness(collectives.all_gather_backward_bytes)
-def _(data: st.DataObject) -> Claim:
-    small = data.draw(smalls())
-    inputs = {
-        "cp_size": small.ranks,
-        "shard_bytes": small.hop_bytes,
-        "gradient_bytes": small.gradient_bytes,
-    }
-    return Claim(inputs, sent(small.gather_backward()))
-
-
 @witness(buffers.gathered_buffer_bytes)
 def _(data: st.DataObject) -> Claim:
     small, training = data.draw(smalls()).plain_wire(), data.draw(st.booleans())
     ranks = small.gather_backward() if training else small.gather()
     held = max(rank.ledger.peak("gathered", "gradients") for rank in ranks)
     shard = small.hop_bytes + (small.gradient_bytes if training else 0)
-    return Claim({"cp_size": small.ranks, "shard_bytes": shard}, held)
+    return Claim({"cp_size": small.ranks, "shard_bytes": shard, "copies": 1}, held)
 
 
 @witness(collectives.ulysses_bytes)

@@ -81,7 +81,8 @@ def _(data: st.DataObject) -> Claim:
     hop = small.forward()[0].ledger.sent("kv") // (small.ring_size - 1)
     shape = {name: size for name, size in small.kv_shape.items() if name != "batch_size"}
     per_token = hop // small.batch // small.tokens
-    inputs = {**shape, "element_bytes": small.kv_bytes, "ulysses_size": small.ulysses_size}
+    each = {"key_bytes": small.kv_bytes, "value_bytes": small.kv_bytes}
+    inputs = {**shape, **each, "ulysses_size": small.ulysses_size}
     return Claim(inputs, per_token)
 
 

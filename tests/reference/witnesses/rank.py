@@ -136,32 +136,35 @@ def _(data: st.DataObject) -> Claim:
             "ring_size": small.ring_size,
             "kv_buffers": 2,
             "hop_bytes": small.hop_bytes,
-            "batch_size": small.batch,
-            "query_tokens": small.tokens,
-            "num_heads": small.heads,
-            "v_head_dim": small.v_head_dim,
-            "accumulator_bytes": small.accumulator_bytes,
+            "state_bytes": buffers.running_state_bytes(**state(small, small.v_head_dim)),
         },
         held,
     )
 
 
-def query_gradient(small: Small) -> dict[str, int]:
+def state(small: Small, elements: int) -> dict[str, int]:
+    """Sums of a rank's queries, so wide, that steps add to themselves."""
     return {
         "batch_size": small.batch,
         "query_tokens": small.tokens,
         "num_heads": small.heads,
-        "head_dim": small.head_dim,
+        "elements": elements,
         "accumulator_bytes": small.accumulator_bytes,
+        "block_bytes": 0,
+        "statistic_bytes": small.accumulator_bytes,
     }
 
 
-@witness(buffers.query_gradient_bytes)
+@witness(buffers.running_state_bytes)
 def _(data: st.DataObject) -> Claim:
-    small, gathers = data.draw(smalls()), data.draw(st.booleans())
-    ranks = small.gather_backward() if gathers else small.backward()
+    """Output, maximum and denominator; on the way back dQ, log-sum-exp and delta."""
+    small, way = data.draw(smalls()), data.draw(st.sampled_from(["forward", "ring", "gather"]))
+    if way == "forward":
+        (held,) = {rank.ledger.peak("state") for rank in small.forward()}
+        return Claim(state(small, small.v_head_dim), held)
+    ranks = small.gather_backward() if way == "gather" else small.backward()
     (held,) = {rank.ledger.peak("dq", "lse", "delta") for rank in ranks}
-    return Claim(query_gradient(small), held)
+    return Claim(state(small, small.head_dim), held)
 
 
 @witness(buffers.ring_backward_buffer_bytes)
@@ -175,8 +178,9 @@ def _(data: st.DataObject) -> Claim:
             "kv_buffers": 2,
             "last_blocks": int(reverse),
             "hop_bytes": small.hop_bytes,
+            "gradient_buffers": 2,
             "gradient_bytes": small.gradient_bytes,
-            "query_gradient_bytes": buffers.query_gradient_bytes(**query_gradient(small)),
+            "state_bytes": buffers.running_state_bytes(**state(small, small.head_dim)),
         },
         held,
     )

@@ -21,7 +21,8 @@ def _(data: st.DataObject) -> Claim:
     small = data.draw(smalls(ring_size=rings, cached=st.integers(0, 3)))
     step = small.forward()[0].ledger.steps[1]
     tokens = small.tokens + small.cached
-    inputs = {**small.kv_shape, "tokens": tokens, "element_bytes": small.kv_bytes}
+    each = small.kv_bytes
+    inputs = {**small.kv_shape, "tokens": tokens, "key_bytes": each, "value_bytes": each}
     return Claim(inputs, step.sent["kv"])
 
 
@@ -44,16 +45,15 @@ def _(data: st.DataObject) -> Claim:
 
 @witness(ring.backward_bytes)
 def _(data: st.DataObject) -> Claim:
-    small, reverse = data.draw(smalls()), data.draw(st.booleans())
-    home = 0 if reverse or small.ring_size == 1 else 1
+    small, way = data.draw(smalls()), data.draw(st.sampled_from(["ring", "reversed", "gather"]))
+    home = 1 if way == "ring" and small.ring_size > 1 else 0
+    ranks = small.gather_backward() if way == "gather" else small.backward(reverse=way != "ring")
     return Claim(
         {
-            "kv_hops": small.ring_size - 1,
-            "kv_bytes": small.hop_bytes,
-            "gradient_hops": small.ring_size - 1 + home,
-            "gradient_bytes": small.gradient_bytes,
+            "kv_sent": (small.ring_size - 1) * small.hop_bytes,
+            "gradients_sent": (small.ring_size - 1 + home) * small.gradient_bytes,
         },
-        sent(small.backward(reverse=reverse)),
+        sent(ranks),
     )
 
 
@@ -143,7 +143,7 @@ def _(data: st.DataObject) -> Claim:
             "first_step_time": run.first,
             "step_time": run.later,
             "transfer_time": run.hop,
-            "ring_size": run.ring_size,
+            "hops": run.ring_size - 1,
         },
         replay(run.ranks, run.speed, overlaps=True).exposed,
     )
@@ -153,7 +153,40 @@ def _(data: st.DataObject) -> Claim:
 def _(data: st.DataObject) -> Claim:
     run = timed(data)
     exposed = replay(run.ranks, run.speed, overlaps=False).exposed
-    return Claim({"transfer_time": run.hop, "ring_size": run.ring_size}, exposed)
+    hops = run.ring_size - 1
+    return Claim({"transfer_time": run.hop, "hops": hops, "home_time": 0}, exposed)
+
+
+@witness(ring.hops_time)
+def _(data: st.DataObject) -> Claim:
+    run = timed(data)
+    exposed = replay(run.ranks, run.speed, overlaps=False).exposed
+    return Claim({"hops": run.ring_size - 1, "transfer_time": run.hop}, exposed)
+
+
+@witness(ring.backward_exposure)
+def _(data: st.DataObject) -> Claim:
+    """Zigzag ranks are alike; the clock sends gradients a step after they are made."""
+    small = data.draw(smalls(ring_size=rings, partition=st.just("zigzag")))
+    speed, reverse = data.draw(rates), data.draw(st.booleans())
+    ranks = small.backward(reverse=reverse)
+    flops = np.array([[step.work.flops for step in steps] for steps in computing(ranks)])
+    busy = flops.max(axis=0) / speed.flops_per_second
+    kv, gradients = (each / speed.bandwidth for each in (small.hop_bytes, small.gradient_bytes))
+    return Claim(
+        {
+            "first_step_time": busy[0],
+            "step_time": busy[1] if small.ring_size > 2 else 0.0,
+            "last_step_time": busy[-1],
+            "first_transfer": speed.latency + kv,
+            "transfer_time": speed.latency + kv + gradients,
+            # the last step of a ring that sends gradients home posts a hop, and waits for it
+            "last_transfer": gradients if reverse else speed.latency + gradients,
+            "home_time": 0.0 if reverse else gradients,
+            "ring_size": small.ring_size,
+        },
+        replay(ranks, speed, overlaps=True).exposed,
+    )
 
 
 @witness(ring.busy_time)

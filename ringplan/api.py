@@ -134,7 +134,7 @@ def explain(
     --------
     >>> made = explain(model="article-mha", hardware="h100-sxm-80gb", seq_len="1M", cp_size=64)
     >>> made["ring.hop_bytes"].formula.equation
-    'U = B n g (d_k + d_v) e'
+    'U = B n g (d_k e_k + d_v e_v)'
     """
     return explained(load(scenario, model=model, hardware=hardware, set=set, **fields))
 

@@ -49,10 +49,11 @@ def test_forward_is_no_slower_than_in_lock_step_and_as_fast_where_ranks_are_alik
     alike = read.mesh.partition == "zigzag" or read.workload.phase == "decode"
     if alike or not read.workload.causal or read.mesh.ring_size == 1:
         assert made.total == pytest.approx(of.ring.time_forward, rel=1e-12)
-        assert made.exposed == pytest.approx(
-            np.full(read.mesh.ring_size, exposed), rel=1e-9, abs=1e-12
-        )
-        assert made.idle == pytest.approx(np.zeros(read.mesh.ring_size), abs=1e-12)
+        waited = np.full(read.mesh.ring_size, exposed)
+        assert made.exposed + made.idle == pytest.approx(waited, rel=1e-9, abs=1e-12)
+        x = numbers(read)
+        if len({*device(read, x).crossings(x, "ring")}) == 1:  # else some hops are faster
+            assert made.exposed == pytest.approx(waited, rel=1e-9, abs=1e-12)
 
 
 @EVERY
@@ -97,12 +98,15 @@ def pace(read: Scenario, link: str | None) -> tuple[float, float]:
     return nominal * share, latency
 
 
-def test_a_step_that_is_too_short_exposes_the_hop_on_every_rank() -> None:
+def test_a_step_that_is_too_short_exposes_the_hop_where_it_leaves_the_node() -> None:
+    """Ranks between the borders have a faster hop, and wait for those that have not."""
     read, of = named("l40s over Ethernet")
     made = walked("l40s over Ethernet")["forward"]
 
     assert of.ring.verdict == "stalled"
-    assert made.exposed.min() == pytest.approx(of.ring.exposed_time, rel=1e-9)
+    assert made.exposed.max() == pytest.approx(of.ring.exposed_time, rel=1e-9)
+    assert made.exposed.min() < made.exposed.max()
+    assert (made.exposed + made.idle).min() == pytest.approx(of.ring.exposed_time, rel=1e-9)
     assert read.mesh.ring_size == made.exposed.size
 
 

@@ -183,7 +183,7 @@ def blocks_bytes(*, blocks: Number, block_bytes: Number) -> Number:
     equation="U / slices",
     unit="B",
     scope="rank, layer",
-    source="ring-flash-attention's llama3 variant gathers heads_k_stride heads at a time",
+    source="zhuzilin/ring_flash_attn's llama3 variant gathers heads_k_stride heads at a time",
 )
 def slice_bytes(*, shard_bytes: Number, slices: Number) -> Number:
     """

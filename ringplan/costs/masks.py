@@ -222,7 +222,7 @@ def visible_share(*, new_tokens: Number, seq_len: Number, mask_share: Number) ->
     equation="(S + 1) / (2 S - n + 1)",
     unit="1",
     scope="job, layer",
-    source="counted; the limit P/(2P - 1) is in ring-flash-attention's README as .53 at P = 8",
+    source="counted; the limit P/(2P - 1) is in zhuzilin/ring_flash_attn's README as .53 at P = 8",
 )
 def contiguous_utilization(*, seq_len: Number, block_tokens: Number) -> Number:
     """

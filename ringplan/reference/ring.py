@@ -87,7 +87,7 @@ def backward(network: Network, ranks: Sequence[Rank], setup: Setup) -> None:
     Turn ``dout`` into ``dq`` and ``dkv``: blocks go round again, their gradients with them.
 
     The gradients of a block start with its owner and come home with the P-th hop
-    (ring-flash-attention, torch).
+    (zhuzilin, torch).
     """
     size = len(ranks)
     prepare(ranks)

@@ -59,7 +59,7 @@ def beside_own_block(*, gather_time: Number, first_step_time: Number) -> Number:
     equation="t/k + (k - 1) max(t - c, 0)/k",
     unit="s",
     scope="rank, layer",
-    source="zhuzilin/ring_flash_attn's llama3 variant: while some heads compute, the next are gathered",
+    source="zhuzilin/ring_flash_attn, llama3: while some heads compute, the next are gathered",
 )
 def beside_heads(*, gather_time: Number, busy_time: Number, slices: Number) -> Number:
     """

@@ -31,7 +31,7 @@ def padded_tokens(*, new_tokens: Number, multiple: Number) -> Number:
     equation="N' = sum of c m ceil(l / m)",
     unit="token",
     scope="sequence",
-    source="each packed document is cut over all ranks (zhuzilin/ring_flash_attn's varlen, Transformer"
+    source="each packed document is cut over all ranks (zhuzilin/ring_flash_attn, Transformer"
     " Engine's thd)",
 )
 def padded_documents(

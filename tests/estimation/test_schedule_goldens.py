@@ -257,7 +257,11 @@ def test_replicated_caches_gain_no_room() -> None:
 
 def test_latents_travel_where_the_schedule_says_so() -> None:
     """DeepSeek: 128 (192 + 128) elements a token over 8 tensor-parallel ranks, or 576 on each."""
-    given = {"model": "deepseek-r1", "hardware": "h200-sxm-141gb", "tp_size": 8}
+    given: dict[str, Any] = {
+        "model": "deepseek-r1",
+        "hardware": "h200-sxm-141gb",
+        "tp_size": 8,
+    }
     wide = asked("megatron-all-gather", phase="prefill", **given).ring.bytes_sent_forward
     latent = asked("vllm-pcp", phase="prefill", **given).ring.bytes_sent_forward
     assert wide * 576 == latent * 16 * 320

@@ -138,7 +138,7 @@ def _padding(scenario: Scenario, missing: int) -> str:
         pad = f"--set workload.new_tokens={new + missing}"
     fewer = legal_cp(scenario, scenario.mesh.cp_size, up=False)
     if missing * 10 > new and fewer is not None:
-        return f"--cp {fewer}"
+        return f"--cp {fewer}, or {pad}"
     return pad
 
 

@@ -248,7 +248,7 @@ CASES: list[tuple[str, Given, Given]] = [
         {**LLAMA, "seq_len": "8K", "cp_size": 8, "ulysses_size": 8},
         {**LLAMA, "cp_size": 8, "ulysses_size": 8},
     ),
-    ("RP207", {**LLAMA, "seq_len": "16K", "cp_size": 8}, {**LLAMA, "cp_size": 8}),
+    ("RP207", {**LLAMA, "cp_size": 8, "schedule": "usp"}, {**LLAMA, "cp_size": 8}),
     ("RP208", {**LLAMA, "tp_size": 16}, {**LLAMA, "tp_size": 8}),
     (
         "RP208",

@@ -12,6 +12,7 @@ import pytest
 from ringplan.io.documents import read_document
 from ringplan.io.hf import read_config
 from ringplan.io.origins import leaves
+from ringplan.io.profiles import read_profile
 from ringplan.io.scenarios import read_model
 from ringplan.specs.hardware import HardwareProfile, Source, source_of
 from ringplan.specs.schedule import Schedule
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PROFILES = sorted(ROOT.glob("hardware_profiles/*.yaml"))
+FAMILIES = sorted(ROOT.glob("hardware_profiles/families/*.yaml"))
 MODELS = sorted(ROOT.glob("ringplan/data/models/*.yaml"))
 SCHEDULES = sorted(ROOT.glob("ringplan/data/schedules/*.yaml"))
 KINDS = {"datasheet", "measured", "derived", "assumed"}
 #: Fields of a profile that say what it is; all others are numbers or facts that need a source.
-NAMES = ("name", "title", "device_type", "sources")
+NAMES = ("name", "title", "base", "device_type", "sources")
 #: GeForce halves its rate for fp32 accumulation of floats, but not for integers.
 UNHALVED = {("rtx-4090", "int8"), ("rtx-5090", "int8")}
 #: Marketed gigabytes of the devices whose name does not say them.
@@ -78,10 +80,10 @@ def stray(values: dict[str, Any]) -> list[str]:
 
 
 def read(path: Path) -> HardwareProfile:
-    return HardwareProfile.model_validate(read_document(path).values)
+    return HardwareProfile.model_validate(read_profile(path).values)
 
 
-@profile
+@pytest.mark.parametrize("path", [*PROFILES, *FAMILIES], ids=lambda path: path.stem)
 def test_every_number_of_a_profile_has_a_source(path: Path) -> None:
     values = read_document(path).values
 
@@ -101,7 +103,7 @@ def test_every_number_of_a_profile_has_a_source(path: Path) -> None:
 def test_profile_with_an_unsourced_number_is_refused(
     doctor: Callable[[dict[str, Any]], object], found: list[str] | None
 ) -> None:
-    values = copy.deepcopy(read_document(PROFILES[0]).values)
+    values = copy.deepcopy(read_profile(PROFILES[0]).values)
     assert unsourced(values) == []
 
     doctor(values)

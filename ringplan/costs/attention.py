@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringplan.costs.formula import formula
-from ringplan.costs.numeric import Number, interpolate
+from ringplan.costs.numeric import Number, interpolate, maximum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +63,78 @@ def tile_efficiency(
     0.5
     """
     return interpolate(query_tokens, sizes, shares)
+
+
+@formula(
+    equation="d = pairs / q + t/2 on a diagonal",
+    unit="1",
+    scope="rank, layer, step",
+    source="a kernel computes the tiles that the diagonal cuts whole: half a tile more a query",
+)
+def keys_met(
+    *, pairs: Number, query_tokens: Number, tile: Number, diagonal_share: Number
+) -> Number:
+    """
+    Keys that a query meets on average, those in the hidden half of a tile included.
+
+    >>> keys_met(pairs=1024 * 1025 // 2, query_tokens=1024, tile=128, diagonal_share=1)
+    576.5
+    """
+    return pairs / query_tokens + diagonal_share * tile / 2
+
+
+@formula(
+    equation="B h q",
+    unit="1",
+    scope="rank, layer, step",
+    source="a kernel has a block of threads for so many rows",
+)
+def query_rows(*, batch_size: Number, num_heads: Number, query_tokens: Number) -> Number:
+    """
+    Rows of queries that one call works on.
+
+    >>> query_rows(batch_size=1, num_heads=32, query_tokens=8192)
+    262144
+    """
+    return batch_size * num_heads * query_tokens
+
+
+@formula(
+    equation="eta fill(B h q) depth(d) head(d_k) (pairs / q) / d",
+    unit="1",
+    scope="rank, layer, step",
+    source="the family's measured kernels: few rows leave processors idle, few keys leave little to"
+    " do between load and store; hidden halves of tiles are no useful work",
+)
+def kernel_efficiency(
+    *,
+    plateau: Number,
+    query_rows: Number,
+    keys_met: Number,
+    pairs: Number,
+    query_tokens: Number,
+    fill_sizes: Sequence[Number],
+    fill_shares: Sequence[Number],
+    depth_sizes: Sequence[Number],
+    depth_shares: Sequence[Number],
+    head_dim: Number,
+    head_sizes: Sequence[Number],
+    head_shares: Sequence[Number],
+) -> Number:
+    """
+    Share of the peak that a kernel reaches on one call.
+
+    >>> kernel_efficiency(
+    ...     plateau=0.5, query_rows=2**20, keys_met=1000, pairs=1000, query_tokens=1,
+    ...     fill_sizes=(1024, 2**18), fill_shares=(0.5, 1), depth_sizes=(1,), depth_shares=(1,),
+    ...     head_dim=128, head_sizes=(64, 128), head_shares=(0.75, 1)
+    ... )
+    0.5
+    """
+    fill = interpolate(query_rows, fill_sizes, fill_shares)
+    depth = interpolate(maximum(keys_met, 1), depth_sizes, depth_shares)
+    head = interpolate(head_dim, head_sizes, head_shares)
+    return plateau * fill * depth * head * (pairs / query_tokens) / maximum(keys_met, 1)
 
 
 @formula(equation="F = eta F_peak", unit="FLOP/s", scope="rank", source="dense peak of the profile")

@@ -49,8 +49,8 @@ def wire_bytes_per_token(
 
 
 @formula(
-    equation="smallest n with 2 B h (d_k + d_v)(u phi n^2 + f y n) / F(f n u) >= m (a + B n w / W),"
-    " W at a message of B n w / messages",
+    equation="smallest n with 2 B h (d_k + d_v)(u phi n^2 + f y n) / F + f n merge"
+    " >= m (k a + B n w / W)",
     unit="token",
     scope="rank, sequence",
     source="the overlap margin at the estimate's own rates, latency included",
@@ -72,17 +72,28 @@ def min_block_tokens(
     peak: Number,
     sizes: Sequence[Number],
     shares: Sequence[Number],
+    fill_sizes: Sequence[Number],
+    fill_shares: Sequence[Number],
+    depth_sizes: Sequence[Number],
+    depth_shares: Sequence[Number],
+    tile: Number,
+    head_size: Number,
+    head_sizes: Sequence[Number],
+    head_shares: Sequence[Number],
     bandwidth: Number,
     message_sizes: Sequence[Number],
     link_shares: Sequence[Number],
     messages: Number,
     latency: Number,
+    latencies: Number,
+    merge_time: Number,
 ) -> Number:
     """
     Smallest legal block whose steady step hides its transfer by a margin.
 
     The block is n = S/P tokens of one rank. Inside a hybrid's ring a rank works on n u tokens with
-    1/u of the heads. The link's rate is that of the block's message. Below it the transfer is not
+    1/u of the heads. The kernel's rate F is that of the block's call, the link's rate W that of
+    its message; a merge takes seconds a new token. Below it the transfer is not
     hidden; where a table of efficiencies rises faster than the size of the work, or of the
     message, there may be other crossings. Beyond 2^32 granules there is
     none and twice that is returned.
@@ -90,8 +101,10 @@ def min_block_tokens(
     >>> min_block_tokens(
     ...     margin=1, granule=1, batch_size=1, num_heads=32, head_dim=128, v_head_dim=128,
     ...     visible_share=1, diagonal_share=0, new_tokens=1, seq_len=1, ulysses_size=1,
-    ...     wire_bytes_per_token=16384, peak=1e12, sizes=(1,), shares=(1,), bandwidth=3e9,
-    ...     message_sizes=(1,), link_shares=(1,), messages=1, latency=0
+    ...     wire_bytes_per_token=16384, peak=1e12, sizes=(1,), shares=(1,), fill_sizes=(1,),
+    ...     fill_shares=(1,), depth_sizes=(1,), depth_shares=(1,), tile=0,
+    ...     head_size=128, head_sizes=(1,), head_shares=(1,), bandwidth=3e9,
+    ...     message_sizes=(1,), link_shares=(1,), messages=1, latency=0, latencies=1, merge_time=0
     ... )
     334
     """
@@ -100,13 +113,22 @@ def min_block_tokens(
     per_token = batch_size * wire_bytes_per_token
     share = interpolation(message_sizes, link_shares)
     efficiency = interpolation(sizes, shares)
+    fill = interpolation(fill_sizes, fill_shares)
+    depth = interpolation(depth_sizes, depth_shares)
+    most = peak * interpolation(head_sizes, head_shares)(head_size)
+    hidden_keys = minimum(2 * diagonal_share, 1) * tile / 2
 
     def hides(block: Number) -> bool:
         pairs = (visible_share * ulysses_size * block + diagonal_share * new_share) * block
-        rate = peak * efficiency(maximum(new_share * block * ulysses_size, 1))
+        queries = new_share * block
+        seen = pairs / queries
+        rows = fill(maximum(batch_size * num_heads * queries, 1))
+        deep = depth(maximum(seen + hidden_keys, 1)) * seen / maximum(seen + hidden_keys, 1e-9)
+        rate = most * efficiency(maximum(queries * ulysses_size, 1)) * rows * deep
         sent = per_token * block
         wire = share(sent / messages) * bandwidth
-        return per_pair * pairs / rate >= margin * (latency + sent / wire)
+        step = per_pair * pairs / rate + merge_time * queries
+        return step >= margin * (latencies * latency + sent / wire)
 
     return smallest(hides, step=granule, bits=32)
 

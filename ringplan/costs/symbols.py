@@ -218,6 +218,17 @@ cache_bytes | kv | B | bytes of caches
 headroom_here | - | B | bytes left at the answer
 headroom_beyond | - | B | bytes left one legal step beyond the answer
 headroom_below | - | B | bytes left at one rank less
+plateau | eta | 1 | efficiency on enough work
+query_rows | B h q | 1 | rows of queries of one call
+keys_met | d | 1 | keys that a query meets, hidden halves of tiles included
+tile | t | token | keys of a tile
+fill_sizes | r_i | 1 | query rows of a curve
+fill_shares | fill_i | 1 | shares of the plateau at those
+head_size | d_k | 1 | size of a query head, whatever the FLOPs of a pair
+head_sizes | d_k,i | 1 | sizes of query heads of a curve
+head_shares | head_i | 1 | shares of the plateau at those
+depth_sizes | d_i | token | keys of a curve
+depth_shares | depth_i | 1 | shares of the plateau at those
 lengths | l | token | lengths of packed documents
 counts | c | 1 | documents of each length
 longest | max(l) | token | length of the longest document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringplan.costs import attention, collectives, decode, layout, ring
+from ringplan.estimation.device import Call
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.shapes import shape
 from ringplan.estimation.transfers import (
@@ -108,6 +109,22 @@ def run(x: Numbers, kind: Kind, device: Device, s: Shape, *, backward: bool = Fa
     )
 
 
+def merge_seconds(x: Numbers, device: Device, *, backward: bool) -> Number:
+    """Seconds of a merge for each new token of one rank; nothing where no step waits for it."""
+    kind, schedule = x.kinds[x.widest], x.schedule
+    if not schedule.merge_bytes_per_element or schedule.merges_at_end:
+        return x.leaf.derived("merge_time", 0, "fused, or at the end")
+    return device.read_time(
+        attention.merge_bytes(
+            batch_size=x.attention_batch_size,
+            query_tokens=x.leaf.derived("query_tokens", 1, "a token"),
+            num_heads=kind.rank_heads,
+            elements=kind.head_dim if backward else kind.v_head_dim,
+            bytes_per_element=x.of_schedule("merge_bytes_per_element"),
+        )
+    )
+
+
 def of_step(x: Numbers, forward: Number, backward: Number) -> Number:
     """Seconds of a layer in a training step: forward, again under full recompute, backward."""
     again = x.leaf.derived("recomputed", 0, "activations are kept")
@@ -141,12 +158,12 @@ def _compute(
 ) -> tuple[Number, Number, Number]:
     """FLOPs of a later step; times of step 0 and of a later step."""
     count = attention.attention_backward_flops if backward else attention.attention_flops
-    rate = device.flops_per_second(s.query_tokens, backward=backward)
-    if slowed(x):
-        rate = device.beside_communication(rate)
     memory = device.read_time(s.hop_bytes) if x.phase == "decode" else None
 
-    def step(pairs: Number) -> tuple[Number, Number]:
+    def step(pairs: Number, *, first: bool) -> tuple[Number, Number]:
+        rate = device.flops_per_second(call_of(x, s, pairs, first=first), backward=backward)
+        if slowed(x):
+            rate = device.beside_communication(rate)
         flops = count(
             batch_size=x.attention_batch_size,
             pairs=pairs,
@@ -159,8 +176,21 @@ def _compute(
             time = decode.roofline_time(compute_time=time, memory_time=memory)
         return flops, time
 
-    flops, later = step(s.later_pairs)
-    return flops, step(s.first_pairs)[1], later
+    flops, later = step(s.later_pairs, first=not in_ring(x))
+    return flops, step(s.first_pairs, first=True)[1], later
+
+
+def call_of(x: Numbers, s: Shape, pairs: Number, *, first: bool) -> Call:
+    """Describe the kernel call of a step; a diagonal runs through step 0, and all striped ones."""
+    diagonal = x.causal and x.phase != "decode" and (first or x.partition == "striped")
+    return Call(
+        batch_size=x.attention_batch_size,
+        num_heads=s.ring_query_heads,
+        query_tokens=s.query_tokens,
+        head_dim=s.head_dim,
+        pairs=pairs,
+        diagonal=int(diagonal),
+    )
 
 
 def exchanged(x: Numbers, kind: Kind, s: Shape) -> dict[str, Number]:

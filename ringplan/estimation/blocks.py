@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringplan.costs import hiding, masks, ring
-from ringplan.estimation.attention import HIDDEN
+from ringplan.estimation.attention import HIDDEN, call_of, merge_seconds, slowed
 from ringplan.estimation.domains import rings_inside
 from ringplan.estimation.leaves import plain
 from ringplan.estimation.shapes import wire_elements
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ringplan.estimation.attention import Layer
     from ringplan.estimation.device import Device
     from ringplan.estimation.kinds import Kind
-    from ringplan.estimation.leaves import Table
     from ringplan.estimation.link import Link
     from ringplan.estimation.numbers import Numbers
     from ringplan.specs.scenario import Scenario
@@ -45,7 +44,9 @@ def smallest_blocks(x: Numbers, device: Device, widest: Layer) -> dict[str, Numb
     return {
         **found,
         "min_block_tokens_ideal": hiding.min_block_tokens_ideal(
-            flops_per_second=device.flops_per_second(widest.shape.query_tokens),
+            flops_per_second=device.flops_per_second(
+                call_of(x, widest.shape, widest.shape.later_pairs, first=False)
+            ),
             bandwidth=link.bandwidth(widest.shape.hop_bytes, x.of_schedule("messages_per_hop")),
             latency=link.latency,
             **common,
@@ -98,7 +99,7 @@ def _smallest(
     x: Numbers, device: Device, common: dict[str, Number], link: Link, margin: Number
 ) -> Number:
     """Smallest block of the phase's passes on a link."""
-    forward = _of_pass(x, common, link, margin, device, device.forward)
+    forward = _of_pass(x, common, link, margin, device)
     if x.phase != "train":
         return forward
     kind = x.kinds[x.widest]
@@ -110,30 +111,61 @@ def _smallest(
             kv_bytes=common["wire_bytes_per_token"], gradient_bytes=gradients
         ),
     }
-    backward = _of_pass(x, common | sizes, link, margin, device, device.backward)
+    backward = _of_pass(x, common | sizes, link, margin, device, backward=True)
     return hiding.larger_block(forward=forward, backward=backward)
 
 
-def _of_pass(  # noqa: PLR0917 - what the formula needs
-    x: Numbers, common: dict[str, Number], link: Link, margin: Number, device: Device, table: Table
+def _of_pass(
+    x: Numbers,
+    common: dict[str, Any],
+    link: Link,
+    margin: Number,
+    device: Device,
+    *,
+    backward: bool = False,
 ) -> Number:
     striped = x.causal and x.partition == "striped"
+    table = device.backward if backward else device.forward
+    serial = backward and x.schedule.streams == 1 and not x.schedule.joins_gradients
     return hiding.min_block_tokens(
         margin=margin,
         granule=x.leaf.derived("granule", 2 if x.partition == "zigzag" else 1, _why(x)),
         diagonal_share=x.leaf.derived("diagonal_share", 0.5 if striped else 0, _why(x)),
         new_tokens=x.tokens.new,
         seq_len=x.tokens.context,
-        peak=device.peak,
+        peak=device.beside_communication(device.peak) if slowed(x) else device.peak,
         sizes=table.sizes,
         shares=table.shares,
+        **_curve(x, device, backward=backward),
         bandwidth=link.nominal,
         message_sizes=link.table.sizes,
         link_shares=link.table.shares,
         messages=x.of_schedule("messages_per_hop"),
         latency=link.latency,
+        latencies=x.leaf.derived("latencies", 2 if serial else 1, "hops beside a step, in line"),
+        merge_time=merge_seconds(x, device, backward=backward),
         **common,
     )
+
+
+def _curve(x: Numbers, device: Device, *, backward: bool) -> dict[str, Any]:
+    """Curve of the kernel; flat where there is none."""
+    curve = device.curve(backward=backward)
+    path = f"hardware.efficiency.{'back' if backward else 'for'}ward_curve"
+    flat = ((1, 1),)
+    fill = x.leaf.table(f"{path}.fill", curve.fill if curve else flat)
+    depth = x.leaf.table(f"{path}.depth", curve.depth if curve else flat)
+    head = x.leaf.table(f"{path}.head", curve.head if curve else flat)
+    return {
+        "fill_sizes": fill.sizes,
+        "fill_shares": fill.shares,
+        "depth_sizes": depth.sizes,
+        "depth_shares": depth.shares,
+        "tile": x.leaf(f"{path}.tile", curve.tile if curve else 0),
+        "head_size": x.kinds[x.widest].head_dim,
+        "head_sizes": head.sizes,
+        "head_shares": head.shares,
+    }
 
 
 def _hidden(x: Numbers, device: Device, common: dict[str, Number], link: Link | None) -> Number:

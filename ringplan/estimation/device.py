@@ -16,8 +16,30 @@ if TYPE_CHECKING:
     from ringplan.estimation.leaves import Table
     from ringplan.estimation.link import Link, Pattern
     from ringplan.estimation.numbers import Numbers
-    from ringplan.specs.hardware import HardwareProfile
+    from ringplan.specs.hardware import HardwareProfile, KernelCurve
     from ringplan.specs.scenario import Scenario
+
+
+class Call(NamedTuple):
+    """
+    One call of an attention kernel.
+
+    Attributes
+    ----------
+    batch_size, num_heads, query_tokens, head_dim
+        Its queries.
+    pairs
+        Visible pairs of one sequence.
+    diagonal
+        1 where a causal diagonal runs through its tiles, else 0.
+    """
+
+    batch_size: Number
+    num_heads: Number
+    query_tokens: Number
+    head_dim: Number
+    pairs: Number
+    diagonal: int
 
 
 class Device(NamedTuple):
@@ -35,14 +57,56 @@ class Device(NamedTuple):
         """The device's profile."""
         return self.scenario.hardware
 
-    def flops_per_second(self, query_tokens: Number, *, backward: bool = False) -> Number:
-        """Rate that an attention kernel on this many query tokens reaches."""
+    def curve(self, *, backward: bool) -> KernelCurve | None:
+        """Return the family's curve; None where a profile or the user has a table by tokens."""
+        shares = self.profile.efficiency
+        table = shares.attention_backward if backward else shares.attention_forward
+        if len(table) > 1:
+            return None
+        return shares.backward_curve if backward else shares.forward_curve
+
+    def flops_per_second(self, call: Call, *, backward: bool = False) -> Number:
+        """Rate that an attention kernel reaches on a call."""
         table = self.backward if backward else self.forward
-        return attention.achieved_rate(
-            peak=self.peak,
-            efficiency=attention.tile_efficiency(
-                query_tokens=query_tokens, sizes=table.sizes, shares=table.shares
-            ),
+        share = attention.tile_efficiency(
+            query_tokens=call.query_tokens, sizes=table.sizes, shares=table.shares
+        )
+        curve = self.curve(backward=backward)
+        if curve is not None:
+            share = self._on_curve(call, share, curve, backward=backward)
+        return attention.achieved_rate(peak=self.peak, efficiency=share)
+
+    def _on_curve(
+        self, call: Call, plateau: Number, curve: KernelCurve, *, backward: bool
+    ) -> Number:
+        leaf, path = self.x.leaf, f"hardware.efficiency.{'back' if backward else 'for'}ward_curve"
+        fill = leaf.table(f"{path}.fill", curve.fill)
+        depth = leaf.table(f"{path}.depth", curve.depth)
+        head = leaf.table(f"{path}.head", curve.head)
+        met = attention.keys_met(
+            pairs=call.pairs,
+            query_tokens=call.query_tokens,
+            tile=leaf(f"{path}.tile", curve.tile),
+            diagonal_share=leaf.derived("diagonal_share", call.diagonal, "1 on a diagonal"),
+        )
+        rows = attention.query_rows(
+            batch_size=call.batch_size,
+            num_heads=call.num_heads,
+            query_tokens=call.query_tokens,
+        )
+        return attention.kernel_efficiency(
+            plateau=plateau,
+            query_rows=rows,
+            keys_met=met,
+            pairs=call.pairs,
+            query_tokens=call.query_tokens,
+            fill_sizes=fill.sizes,
+            fill_shares=fill.shares,
+            depth_sizes=depth.sizes,
+            depth_shares=depth.shares,
+            head_dim=call.head_dim,
+            head_sizes=head.sizes,
+            head_shares=head.shares,
         )
 
     def beside_communication(self, rate: Number) -> Number:

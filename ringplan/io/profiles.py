@@ -31,8 +31,9 @@ def read_profile(path: Path) -> Tree:
     if base is None:
         return profile
     whole = read_profile(below)
-    profile.values.pop("sources", None)
+    sources = {**whole.values.get("sources", {}), **profile.values.pop("sources", {})}
     whole.overlay(profile)
+    whole.values["sources"] = sources
     return whole
 
 

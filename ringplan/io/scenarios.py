@@ -253,6 +253,16 @@ def _base(tree: Tree, block: str, beside: Path | None) -> tuple[Path | None, Tre
         raise SpecError(f"{place}{error.message}", hint=error.hint) from error
 
 
+def _without_curves(profile: Tree, changes: Tree) -> None:
+    """Let an efficiency that a scenario gives stand alone: a curve is of the profile's plateau."""
+    given = changes.values.get("efficiency")
+    for way in ("forward", "backward"):
+        own, curve = f"efficiency.attention_{way}", f"efficiency.{way}_curve"
+        alone = isinstance(given, dict) and f"{way}_curve" not in given
+        if own in changes.origins and alone:
+            profile.put(curve, None, changes.origins[own])
+
+
 def _model(
     tree: Tree, beside: Path | None, problems: Problems
 ) -> tuple[Path | None, ModelSpec | None, dict[str, Origin]]:
@@ -335,4 +345,5 @@ def _hardware(
     profile = read_profile(path) if path else Tree({"name": "hardware"}, {})
     profile.values.pop("sources", None)  # the origins have them
     profile.overlay(changes)
+    _without_curves(profile, changes)
     return path, problems.validate(HardwareProfile, profile, "hardware"), profile.origins

@@ -88,6 +88,22 @@ class Peak(Spec):
     fp4: FlopsPerSecond | None = None
 
 
+class KernelCurve(Spec):
+    """
+    What of its plateau an attention kernel reaches on less work, as measured on a device family.
+
+    Sizes of ``fill`` are query rows, sequences x heads x query tokens; those of ``depth`` the keys
+    that a query meets.
+    """
+
+    fill: Efficiency
+    depth: Efficiency
+    head: Efficiency = Field(default=((1, 1.0),), description="By the size of a query head.")
+    tile: GroupSize = Field(
+        description="Keys of a tile that the diagonal cuts in half and the kernel computes whole."
+    )
+
+
 class Efficiencies(Spec):
     """
     Achieved over peak: a number, or a table by size.
@@ -97,8 +113,17 @@ class Efficiencies(Spec):
     """
 
     matmul: Efficiency
-    attention_forward: Efficiency
-    attention_backward: Efficiency
+    attention_forward: Efficiency = Field(
+        description="In a profile a number is the plateau, on which the family's curve acts; one"
+        " that a scenario gives, or a table by query tokens of one call, stands alone."
+    )
+    attention_backward: Efficiency = Field(description="The same of the backward kernel.")
+    forward_curve: KernelCurve | None = Field(
+        default=None, description="Of the forward kernel; None is flat."
+    )
+    backward_curve: KernelCurve | None = Field(
+        default=None, description="Of the backward kernel; None is flat."
+    )
     memory: Share
     scale_up: LinkEfficiency
     scale_out: LinkEfficiency

@@ -8,6 +8,7 @@ import numpy as np
 
 from ringplan.costs import attention, layout, ring
 from ringplan.estimation.attention import (
+    call_of,
     layer,
     merge_time,
     slowed,
@@ -120,10 +121,14 @@ def computing(x: Numbers, dev: Device, widest: Layer, *, backward: bool) -> Iter
             yield np.full(size, float(done.step_time if step else done.first_step_time))
         return
     count = attention.attention_backward_flops if backward else attention.attention_flops
-    rate = dev.flops_per_second(s.query_tokens, backward=backward)
-    if slowed(x):
-        rate = dev.beside_communication(rate)
-    for pairs in step_pairs(dealt(x, s, kind), reverse=backward and x.schedule.reverses):
+    reverse = backward and x.schedule.reverses
+    own = size - 1 if reverse else 0
+    step = 0
+    for pairs in step_pairs(dealt(x, s, kind), reverse=reverse):
+        steps = range(step, step + len(pairs))
+        step += len(pairs)
+        diagonal = np.array([[each == own or size == 1] for each in steps])
+        rate = _rate(x, dev, s, pairs, diagonal, backward=backward)
         flops = count(
             batch_size=x.attention_batch_size,
             pairs=cast("Number", pairs),
@@ -133,6 +138,17 @@ def computing(x: Numbers, dev: Device, widest: Layer, *, backward: bool) -> Iter
         )
         seconds = attention.compute_time(flops=flops, flops_per_second=rate)
         yield from cast("Array", seconds)
+
+
+def _rate(
+    x: Numbers, dev: Device, s: Shape, pairs: Array, diagonal: Array, *, backward: bool
+) -> Number:
+    """Rates of steps, ``[step, rank]``; where nothing is seen it does not matter."""
+    call = call_of(x, s, cast("Number", np.maximum(pairs, 1)), first=True)
+    if x.partition != "striped":
+        call = call._replace(diagonal=cast("int", diagonal * call.diagonal))
+    rate = dev.flops_per_second(call, backward=backward)
+    return dev.beside_communication(rate) if slowed(x) else rate
 
 
 def dealt(x: Numbers, s: Shape, kind: Kind) -> Dealt:

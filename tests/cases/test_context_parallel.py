@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 import ringplan
 
 FILE = Path(__file__).parents[1] / "data/cases/context_parallel.yaml"
+VALIDATION = Path(__file__).parents[2] / "docs/validation.md"
 ROWS: list[dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 QWEN_7B = {
@@ -148,3 +150,26 @@ def test_ranks_that_can_share_a_kv_head(tp_size: int, dcp_size: int, refused: bo
     given = {"model": "qwen3-235b-a22b", "phase": "decode", "schedule": "vllm-dcp"}
     found = codes(**given, tp_size=tp_size, dcp_size=dcp_size)
     assert ("RP109" in found) is refused
+
+
+def test_every_row_is_tested_or_listed_with_its_reason() -> None:
+    """Rows of sections B to E; those of A are about memory, and stand with the public logs."""
+    page = FILE.with_suffix(".md").read_text(encoding="utf-8")
+    rows = {
+        letter + number
+        for letter, body in re.findall(
+            r"^## ([B-E])\.(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL
+        )
+        for number in re.findall(r"^\| (\d+) \|", body, re.MULTILINE)
+    }
+    listed = re.findall(
+        r"^\| ([A-Z]\d+) \|",
+        VALIDATION.read_text(encoding="utf-8").partition("## Questions about")[2].split("\n## ")[0],
+        re.MULTILINE,
+    )
+    own = Path(__file__).read_text(encoding="utf-8")
+    asked = {row["row"] for row in ROWS} | set(re.findall(r"\b[B-E]\d\d\b", own))
+
+    assert rows
+    assert rows - asked - set(listed) == set()
+    assert set(listed) <= rows - {row["row"] for row in ROWS}

@@ -221,7 +221,7 @@ def test_show_a_node_type_has_its_own_numbers_and_those_of_its_device(
 def test_show_a_table_by_size_with_its_units(ringplan: Callable[..., Ran]) -> None:
     out = ringplan("show", "h100-sxm-80gb", columns=200).out
 
-    assert re.search(r"efficiency\.attention_forward +1K: 0\.\d+, 2K", out)
+    assert re.search(r"efficiency\.forward_curve\.fill +32K: 0\.\d+, 64K", out)
     assert re.search(r"efficiency\.scale_up +128 KiB: 0\.\d+, 512 KiB", out)
 
 

@@ -432,6 +432,21 @@ def test_exchange_is_exposed_beside_the_ring(exposed: float, exchange: float) ->
 # Smallest blocks
 
 EFFICIENCIES = [((1,), (1,)), ((1024, 4096, 16384), (0.3, 0.55, 0.65)), ((256, 8192), (0.4, 0.7))]
+#: What of its rate a kernel reaches by rows, keys met and head size, and the keys of its tile.
+FLAT: dict[str, Any] = {
+    **dict.fromkeys(("fill_sizes", "depth_sizes", "head_sizes"), (1,)),
+    **dict.fromkeys(("fill_shares", "depth_shares", "head_shares"), (1,)),
+    "tile": 0,
+}
+CURVE: dict[str, Any] = {
+    "fill_sizes": (2**15, 2**18, 2**20),
+    "fill_shares": (0.5, 0.9, 1),
+    "depth_sizes": (256, 4096),
+    "depth_shares": (0.5, 1),
+    "head_sizes": (64, 128),
+    "head_shares": (0.75, 1),
+    "tile": 128,
+}
 LINK_EFFICIENCIES = [((1,), (1,)), ((1,), (0.9,)), ((2**20, 2**24, 2**28), (0.1, 0.45, 0.75))]
 
 
@@ -454,11 +469,14 @@ def layers(draw: st.DrawFn) -> dict[str, Any]:
         "peak": draw(st.floats(1e13, 5e15)),
         "sizes": sizes,
         "shares": shares,
+        "curve": draw(st.sampled_from([FLAT, CURVE])),
         "bandwidth": draw(st.floats(5e9, 9e11)),
         "message_sizes": message_sizes,
         "link_shares": link_shares,
         "messages": draw(st.sampled_from([1, 2])),
         "latency": draw(st.sampled_from([0, 5e-6, 1e-3])),
+        "latencies": draw(st.sampled_from([1, 2])),
+        "merge_time": draw(st.sampled_from([0, 1e-9])),
     }
 
 
@@ -475,16 +493,35 @@ def margin_of(block: int, x: dict[str, Any]) -> float:
     keys = layout.ring_tokens(tokens=block, ulysses_size=u)
     queries = layout.ring_tokens(tokens=block // x["new_parts"], ulysses_size=u)
     dims = {"head_dim": x["head_dim"], "v_head_dim": x["v_head_dim"]}
+    pairs = PAIRS[x["partition"]](query_tokens=queries, block_tokens=keys)
     flops = attention.attention_flops(
         batch_size=x["batch_size"],
-        pairs=PAIRS[x["partition"]](query_tokens=queries, block_tokens=keys),
+        pairs=pairs,
         num_heads=layout.ring_query_heads(num_heads=heads, ulysses_size=u),
         **dims,
     )
+    curve = {key: value for key, value in x["curve"].items() if key != "tile"}
     rate = attention.achieved_rate(
         peak=x["peak"],
-        efficiency=attention.tile_efficiency(
-            query_tokens=queries, sizes=x["sizes"], shares=x["shares"]
+        efficiency=attention.kernel_efficiency(
+            plateau=attention.tile_efficiency(
+                query_tokens=queries, sizes=x["sizes"], shares=x["shares"]
+            ),
+            query_rows=attention.query_rows(
+                batch_size=x["batch_size"],
+                num_heads=layout.ring_query_heads(num_heads=heads, ulysses_size=u),
+                query_tokens=queries,
+            ),
+            keys_met=attention.keys_met(
+                pairs=pairs,
+                query_tokens=queries,
+                tile=x["curve"]["tile"],
+                diagonal_share=1 if x["partition"] == "striped" else 0,
+            ),
+            pairs=pairs,
+            query_tokens=queries,
+            head_dim=x["head_dim"],
+            **curve,
         ),
     )
     hop = ring.kv_block_bytes(
@@ -496,7 +533,8 @@ def margin_of(block: int, x: dict[str, Any]) -> float:
         **dims,
     )
     return ring.overlap_margin(
-        step_time=attention.compute_time(flops=flops, flops_per_second=rate),
+        step_time=attention.compute_time(flops=flops, flops_per_second=rate)
+        + x["merge_time"] * queries / u,
         transfer_time=ring.transfer_time(
             transfer_bytes=hop,
             bandwidth=links.achieved_bandwidth(
@@ -507,7 +545,7 @@ def margin_of(block: int, x: dict[str, Any]) -> float:
                     link_shares=x["link_shares"],
                 ),
             ),
-            latency=x["latency"],
+            latency=x["latencies"] * x["latency"],
         ),
     )
 
@@ -547,6 +585,10 @@ def test_smallest_block_hides_its_transfer_and_one_step_less_does_not(
         peak=x["peak"],
         **{name: x[name] for name in ("sizes", "shares", "message_sizes", "link_shares")},
         messages=x["messages"],
+        **x["curve"],
+        head_size=x["head_dim"],
+        latencies=x["latencies"],
+        merge_time=x["merge_time"],
         **shared(x),
     )
 
@@ -579,7 +621,11 @@ def test_block_that_no_context_reaches_is_recognisable() -> None:
         message_sizes=(1,),
         link_shares=(1,),
         messages=1,
+        **FLAT,
+        head_size=1,
         latency=0,
+        latencies=1,
+        merge_time=0,
     )
 
     assert nothing == 2 * 2 * 2**32
@@ -590,7 +636,7 @@ def test_bigger_block_never_lowers_the_margin_at_a_constant_rate(
     x: dict[str, Any], block: int, longer: int
 ) -> None:
     """Work grows with the square of the block, bytes only in proportion."""
-    x |= {"sizes": (1,), "shares": (0.6,)}
+    x |= {"sizes": (1,), "shares": (0.6,), "curve": FLAT}
     granule = 2 * x["new_parts"]
 
     assert margin_of((block + longer) * granule, x) >= margin_of(block * granule, x)
@@ -658,11 +704,14 @@ def test_margin_of_the_article_is_block_times_bandwidth_over_rate(
         "peak": rate,
         "sizes": (1,),
         "shares": (1,),
+        "curve": FLAT,
         "bandwidth": bandwidth,
         "message_sizes": (1,),
         "link_shares": (1,),
         "messages": 1,
         "latency": 0,
+        "latencies": 1,
+        "merge_time": 0,
     }
 
     assert margin_of(block, x) == close(block * bandwidth / rate)

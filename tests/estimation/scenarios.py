@@ -22,6 +22,12 @@ SLOW_FORWARD = {
     "hardware.efficiency.attention_backward": 1.0,
 }
 
+#: A kernel as fast on any call: seconds are FLOPs at a rate, and can be counted.
+FLAT = {
+    "hardware.efficiency.attention_forward": 0.6,
+    "hardware.efficiency.attention_backward": 0.5,
+}
+
 SCENARIOS: dict[str, Given] = {
     "llama prefill": {
         "model": "llama-3.1-8b",

@@ -37,6 +37,7 @@ TENSOR_PARALLEL = "tensor parallelism is outside attention: a rank's heads are w
 LINKS = "which link, how fast: a matter of the machine; tests/costs/test_laws_links.py counts it"
 ARITHMETIC = "a sum, product or maximum of numbers that have a witness"
 MEMORY = "traffic of a device's memory, which the simulated ranks do not time"
+KERNELS = "a curve or table of measured kernels; tests/costs/test_laws_kernels.py has their laws"
 BY_HAND = "the simulated ranks do not run it; tests/costs/test_laws_schedules.py counts it by hand"
 #: Formulas of these modules that no run can witness, and why.
 EXEMPT = {
@@ -94,9 +95,9 @@ EXEMPT = {
         BY_HAND,
     ),
     "achieved_rate": "a measured share of the peak",
+    **dict.fromkeys(("keys_met", "kernel_efficiency", "query_rows", "tile_efficiency"), KERNELS),
     "kv_heads": TENSOR_PARALLEL,
     "query_heads": TENSOR_PARALLEL,
-    "tile_efficiency": "a table of measured kernels",
 }
 
 

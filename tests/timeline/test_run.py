@@ -14,7 +14,7 @@ from ringplan.estimation.attention import layer
 from ringplan.estimation.device import device
 from ringplan.estimation.numbers import numbers
 from ringplan.timeline.run import MAX_RANKS, timelines
-from tests.estimation.scenarios import H100, SCENARIOS, Given, having, named, scenario
+from tests.estimation.scenarios import FLAT, H100, SCENARIOS, Given, having, named, scenario
 
 if TYPE_CHECKING:
     from ringplan.specs.scenario import Scenario
@@ -113,7 +113,7 @@ def test_a_step_that_is_too_short_exposes_the_hop_where_it_leaves_the_node() -> 
 def test_a_contiguous_prefill_idles_half_of_its_ranks_time() -> None:
     """As utilization says: of P ranks' time a causal mask leaves (S + 1) / (2 S - n + 1)."""
     given: Given = {"model": "llama-3.1-8b", "hardware": H100, "seq_len": "128K", "cp_size": 8}
-    made = library.estimate(**given, partition="contiguous", timeline=True).estimate
+    made = library.estimate(**given, partition="contiguous", timeline=True, set=FLAT).estimate
     rows = made.timeline_ranks or ()
 
     busy = sum(row.busy_time for row in rows)

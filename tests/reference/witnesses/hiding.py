@@ -27,6 +27,15 @@ SLOW = st.builds(
 )
 
 
+#: A kernel that is as fast on any call.
+FLAT: dict[str, Any] = {
+    **dict.fromkeys(("fill_sizes", "depth_sizes", "head_sizes"), (1,)),
+    **dict.fromkeys(("fill_shares", "depth_shares", "head_shares"), (1,)),
+    "tile": 0,
+    "head_size": 1,
+}
+
+
 class Hiding(NamedTuple):
     """A model on rates, and the margin that a ring of three has with blocks of some tokens."""
 
@@ -100,9 +109,12 @@ def _(data: st.DataObject) -> Claim:
             "peak": case.speed.flops_per_second,
             "sizes": (1,),
             "shares": (1,),
+            **FLAT,
             "message_sizes": (1,),
             "link_shares": (1,),
             "messages": 1,
+            "latencies": 1,
+            "merge_time": 0,
             **case.rates,
         },
         *smallest(case.margin, margin),

@@ -57,7 +57,7 @@ PAIRS: Final = (
         "ringplan estimate",
         Program("ringplan.__main__", ("estimate", *SCENARIO)),
         Program("floor", SCENARIO),
-        1.25,
+        1.35,
     ),
     Pair(
         "ringplan --help",
